@@ -562,6 +562,7 @@ def detect(name: str, settings: str, *, each: int = 1) -> None:
 detect("", "nms_param { nms_threshold: 0.3 }")
 detect(" of SSD", f"{CENTER} nms_param {{ nms_threshold: 0.45 top_k: 6 }} keep_top_k: 5 confidence_threshold: 0.2")
 detect(" by class", "share_location: false code_type: CORNER_SIZE nms_param { nms_threshold: 0.6 eta: 0.9 }", each=3)
+detect(", clipped", f"{CENTER} nms_param {{ nms_threshold: 0.45 }} clip: true")
 detect(", no background", "background_label_id: -1 variance_encoded_in_target: true keep_top_k: 50")
 
 

@@ -200,6 +200,7 @@ TESTED_ELSEWHERE = {
     "caffe/_caffe.py": ("caffe/test_names.py", "names"),
     "caffe/io.py": ("caffe/test_names.py", "names"),
     "caffe/net_spec.py": ("caffe/test_names.py", "names"),
+    "cli/caffe_tools/program.py": ("cli/test_caffe.py", "what every program has"),
     "interactive/images.py": ("interactive/test_classifier.py", "what Classifier and Detector share"),
     "data/layer_files.py": ("data/test_opening.py", "errors of files that are not there, for each type of layer"),
     "data/datum_source.py": ("data/test_lmdb_source.py", "what both kinds of databases share, by each of them"),

@@ -5,6 +5,7 @@ They apply to nets and solvers that are made afterwards.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -66,6 +67,12 @@ def configure(**options: Any) -> None:
             _options.pop(name, None)
         else:
             _options[name] = value
+
+
+def configure_from_environment() -> None:
+    """Set the options but `device` that variables LAYERMEM_NAME of the environment state, such as LAYERMEM_BUDGET."""
+    given = {name: os.environ.get(f"LAYERMEM_{name.upper()}") for name in OPTIONS if name != "device"}
+    configure(**{name: value for name, value in given.items() if value})
 
 
 def options() -> dict[str, Any]:

@@ -269,7 +269,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         names = read_class_names(arguments.labels)
     count = arguments.classes or (None if names is None else len(names))
     items = {
-        name: read_items(path, arguments.root, lambda items: track_progress(items, "reading"))
+        name: read_items(path, _root(arguments), lambda items: track_progress(items, "reading"))
         for name, path in sets.items()
     }
     result = check_sets(items, count, one_size=one_size)
@@ -283,12 +283,18 @@ def run_check(arguments: argparse.Namespace) -> int:
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
+def _root(arguments: argparse.Namespace) -> str | None:
+    """The text before each path in a list: the folder --root, below which a path with a leading slash is too."""
+    root = vars(arguments).get("root")
+    return None if root is None else f"{root}/"
+
+
 def _image_options(arguments: argparse.Namespace) -> ImageOptions:
     from layermem.data.databases import ImageOptions
 
     given = vars(arguments)
     return ImageOptions(
-        root=given.get("root"),
+        root=_root(arguments),
         size=arguments.resize,
         gray=arguments.gray,
         encoded=arguments.encoded,

@@ -1,4 +1,4 @@
-"""The ranks of `train` and `time`: an MPI launcher starts them, and --ranks starts a launcher.
+"""The ranks of `train`, `time` and `caffe`: an MPI launcher starts them, and --ranks starts a launcher.
 
     mpiexec -n 4 layermem train --solver F        four processes, each of which is one rank
     layermem train --solver F --ranks 4           starts that mpiexec, and returns its exit code
@@ -27,7 +27,7 @@ from layermem.errors import InputError
 if TYPE_CHECKING:
     from layermem.distributed.group import Group
 
-VERBS = ("train", "time")  # verbs that may run as several ranks
+VERBS = ("train", "time", "caffe")  # verbs that may run as several ranks
 # Signals sent to the launcher (solver/signals.py): at a SIGTERM it would end the ranks, and at a SIGHUP itself.
 FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGINT"}
 REMEDY = "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine: docs/ranks.md"

@@ -25,6 +25,7 @@ from typing import Any
 
 from layermem import __version__
 from layermem.cli import (
+    caffe,
     compare,
     completion,
     convert,
@@ -38,6 +39,7 @@ from layermem.cli import (
     plan_graph,
     predict,
     report,
+    setup_caffe,
     setup_cuda,
     show,
     time,
@@ -73,6 +75,8 @@ VERBS = {
     "convert": convert,
     "examples": examples,
     "setup-cuda": setup_cuda,
+    "caffe": caffe,
+    "setup-caffe": setup_caffe,
     "completion": completion,
 }
 EPILOG = """\

@@ -33,10 +33,12 @@ CAFFE_VERBS = {
     "device_query": "devices",
     "convert_imageset": "data images",
     "compute_image_mean": "data mean",
+    "extract_features": "predict --blob B -o F.npz",
     "upgrade_net_proto_text": "convert",
     "upgrade_net_proto_binary": "convert",
     "upgrade_solver_proto_text": "convert",
 }
+CAFFE_COMMANDS = ("train", "test", "time")
 CONVERSIONS = ("images", "labels", "mean")  # parts of the verb data; earlier of convert
 DATA_OPTIONS = {
     "resize_height": "--resize HxW",
@@ -49,8 +51,11 @@ DATA_OPTIONS = {
 def refuse_old_names(words: Sequence[str]) -> None:
     """Raise InputError with the current name, for the first old name on a command line."""
     verb, options = (words[0], words[1:]) if words else ("", [])
+    if verb == "caffe":  # takes Caffe's names
+        return
     if verb in CAFFE_VERBS:
-        raise InputError(f"Caffe's '{verb}' is `layermem {CAFFE_VERBS[verb]}` here; use that")
+        what = f"`layermem {CAFFE_VERBS[verb]}` here, or `layermem caffe {verb}` with Caffe's flags"
+        raise InputError(f"Caffe's '{verb}' is {what}; use one of them")
     if verb == "convert" and options and options[0] in CONVERSIONS:
         raise InputError(f"`layermem convert {options[0]}` was renamed; use `layermem data {options[0]}`")
     for option in (word.partition("=")[0] for word in options if word.startswith("-")):
@@ -66,7 +71,10 @@ def refuse_old_names(words: Sequence[str]) -> None:
             )
         ours = (DATA_OPTIONS if verb == "data" else CAFFE_OPTIONS).get(option.lstrip("-"))
         if ours and option != ours:
-            raise InputError(f"Caffe's '{option}' is written {ours} here; `layermem {verb} --help` lists all options")
+            more = f"`layermem {verb} --help` lists all options"
+            if verb in CAFFE_COMMANDS:
+                more = f"`layermem caffe {verb}` takes Caffe's flags, and {more}"
+            raise InputError(f"Caffe's '{option}' is written {ours} here; {more}")
 
 
 def objective(text: str) -> str:

@@ -30,8 +30,10 @@ MAX_THREADS = 1024  # each op waits for all threads: with far more threads than 
 VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
+HELP = ["-h"], ["--help"]
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (
+    ("index", "-gpu", "index", "cuda"),
     ("threads", "--threads", "threads", "cpu"),
     ("precision", "--precision", "precision", "cuda"),
     ("cuda_graph", "--cuda-graph", "graph", "cuda"),
@@ -58,9 +60,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class VerbParser(Parser):
-    """The parser of one verb.  `more` gives the end of its help, computed only when it is printed."""
+    """The parser of one verb.
+
+    more         gives the end of its help, computed only when it is printed
+    takes_words  whether the verb parses its words itself; they are in `caffe_words`
+    """
 
     more: Callable[[], str] | None = None
+    takes_words = False
 
     def format_help(self) -> str:
         text = super().format_help()
@@ -68,6 +75,8 @@ class VerbParser(Parser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
         """Parse like the base class, but suggest the nearest option in the error for an unknown one."""
+        if self.takes_words and list(args) not in HELP:
+            return argparse.Namespace(**self._defaults, caffe_words=list(args)), []
         values, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
@@ -92,7 +101,7 @@ def add_verb(
     more: Callable[[], str] | None = None,
     *,
     has_parts: bool = False,
-) -> argparse.ArgumentParser:
+) -> VerbParser:
     """Add a parser for one verb; its help ends with `example`, verbatim, then the text of `more`.
 
     A verb that `has_parts` takes no options itself; its parts have --quiet and --verbose.

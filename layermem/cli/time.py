@@ -70,12 +70,17 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_time(arguments: argparse.Namespace) -> int:
     group: Group = arguments.group
+    measured, network = measure_all(arguments, group)
+    if group.is_first:
+        show_times(arguments, measured, network)
+    return 0
+
+
+def measure_all(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep, NetworkRates | None]:
+    """Measure the step on every rank, and the network between them."""
     if group.size > 1 and arguments.threads is None and arguments.device in (None, "cpu"):
         arguments.threads = threads_per_rank(group)
-    measured, network = group.agree(lambda: _measure(arguments, group))
-    if group.is_first:
-        _show_times(arguments, measured, network)
-    return 0
+    return group.agree(lambda: _measure(arguments, group))
 
 
 def _measure(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep, NetworkRates | None]:
@@ -94,7 +99,7 @@ def _measure(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep,
     return measured, None if group.transport is None else measure_network(group.transport)
 
 
-def _show_times(arguments: argparse.Namespace, measured: MeasuredStep, network: NetworkRates | None) -> None:
+def show_times(arguments: argparse.Namespace, measured: MeasuredStep, network: NetworkRates | None) -> None:
     from layermem.solver.measure import costs_text
 
     if arguments.out:

@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.distributed.group import Group
     from layermem.interactive.solver import Solver
+    from layermem.proto.schema import Message
     from layermem.report.events import Event
     from layermem.solver.scoring import Scoring
+
+    Display = Callable[[Solver], AbstractContextManager[Callable[[Event], None]]]
 
 TRAIN_EXAMPLE = """\
   layermem examples digits python_layers
@@ -162,7 +165,8 @@ def _add_test(verbs: Verbs) -> None:
 # -- train -----------------------------------------------------------------------------------------------------
 
 
-def run_train(arguments: argparse.Namespace) -> int:
+def run_train(arguments: argparse.Namespace, display: Display | None = None) -> int:
+    """Train; `display` shows the events instead of a progress bar or a log on standard output."""
     from layermem import _native
     from layermem.report.summary import summary
 
@@ -181,17 +185,27 @@ def run_train(arguments: argparse.Namespace) -> int:
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
             raise group.agreed(InputError(f"{what}; give more --iterations", path=solver.resumed_from))
+        print_warnings(_ignored_mode(solver.param, arguments))
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
             print(summary(solver.report), end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
-            _run(solver, arguments, early_events, outputs.record)
+            _run(solver, arguments, early_events, outputs.record, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
+
+
+def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield a sentence if the solver asks for a GPU, and the device does not come from it."""
+    if solver.HasField("solver_mode") and solver.solver_mode == solver.GPU and arguments.device is None:
+        yield "solver_mode: GPU does not choose the device, which is cpu; add --device cuda, or --device cpu"
+    if solver.device_id and arguments.device == "cuda" and getattr(arguments, "index", None) is None:
+        number = solver.device_id
+        yield f"device_id: {number} does not choose the GPU, which is the first; set CUDA_VISIBLE_DEVICES={number}"
 
 
 def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
@@ -271,11 +285,15 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
 
 
 def _run(
-    solver: Solver, arguments: argparse.Namespace, early_events: list[Event], record: Callable[[Event], None]
+    solver: Solver,
+    arguments: argparse.Namespace,
+    early_events: list[Event],
+    record: Callable[[Event], None],
+    display: Display,
 ) -> None:
-    """Iterate to the end, with a progress bar on a terminal and with Caffe's log lines elsewhere."""
+    """Iterate to the end, and show the events in `display`."""
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect, "sigterm": "stop"}
-    with _display(solver) as show:
+    with display(solver) as show:
 
         def log(event: Event) -> None:
             show(event)
@@ -288,7 +306,8 @@ def _run(
 
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
-    """Return a context whose function shows events to the user."""
+    """Return a context whose function shows events to the user: a progress bar on a terminal, Caffe's log lines
+    elsewhere."""
     if is_quiet():
         return nullcontext(lambda event: None)
     if sys.stdout.isatty():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -24,11 +24,11 @@ from PIL import Image
 from layermem.data.database import open_database
 from layermem.data.images import decode, resize
 from layermem.data.leveldb_source import INSTALL, has_leveldb, new_leveldb
-from layermem.data.list_source import IMAGE_LIMIT, label_of, read_rows
+from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
 from layermem.utils.files import write_atomically
-from layermem.utils.input_files import file_beside, read_bytes
+from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import generator
 
 try:
@@ -43,6 +43,8 @@ BATCH = 64  # images in memory while a mean is computed
 ENCODERS = {"png": ("PNG", {}), "jpg": ("JPEG", {"quality": 95}), "jpeg": ("JPEG", {"quality": 95}), "bmp": ("BMP", {})}
 
 Record = tuple[bytes, Message]  # key, Datum
+Put = Callable[[Record], None]  # adds a record to a database
+Write = Callable[[list[Record]], None]  # adds records in one transaction
 Track = Callable[[list[int]], Iterable[int]]  # passes numbers through, and may show progress
 T = TypeVar("T")
 
@@ -51,6 +53,20 @@ def write_database(folder: Path, records: Iterable[Record], *, backend: str = "l
     """Write `records`, whose keys ascend, as the database `folder`; returns their number.
 
     The folder appears once it holds all records.  InputError if it exists already, unless `replace` is set.
+    """
+    count = 0
+    with new_database(folder, backend=backend, replace=replace) as put:
+        for record in records:
+            put(record)
+            count += 1
+    return count
+
+
+@contextmanager
+def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) -> Iterator[Put]:
+    """A context with a function that adds a record, whose keys ascend, to the database `folder`.
+
+    The folder appears at the end of the context, unless an error ends it.  InputError as for write_database.
     """
     if lmdb is None and backend == "lmdb":
         raise InputError("needs the package lmdb; install it with `pip install lmdb`", path=str(folder))
@@ -62,7 +78,17 @@ def write_database(folder: Path, records: Iterable[Record], *, backend: str = "l
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        count = (_fill_lmdb if backend == "lmdb" else _fill_leveldb)(aside, iter(records))
+        with (_new_lmdb if backend == "lmdb" else _new_leveldb)(aside) as write:
+            waiting: list[Record] = []
+
+            def put(record: Record) -> None:
+                waiting.append(record)
+                if len(waiting) == RECORDS:
+                    write(waiting)
+                    waiting.clear()
+
+            yield put
+            write(waiting)
         if replace:
             shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
@@ -70,37 +96,34 @@ def write_database(folder: Path, records: Iterable[Record], *, backend: str = "l
         raise InputError(f"cannot be written: {error}; use another path", path=str(folder)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return count
 
 
-def _fill_lmdb(folder: Path, records: Iterator[Record]) -> int:
-    count = 0
+@contextmanager
+def _new_lmdb(folder: Path) -> Iterator[Write]:
     try:
         with closing(lmdb.open(str(folder), map_size=MAP_SIZE)) as environment:
-            while part := _take(records, RECORDS):
+
+            def write(records: list[Record]) -> None:
                 with environment.begin(write=True) as transaction:
-                    for key, datum in part:
+                    for key, datum in records:
                         transaction.put(key, datum.SerializeToString(), append=True)
-                count += len(part)
+
+            yield write
     except lmdb.Error as error:
         raise OSError(str(error)) from None
     (folder / "lock.mdb").unlink(missing_ok=True)
-    return count
 
 
-def _fill_leveldb(folder: Path, records: Iterator[Record]) -> int:
-    count = 0
+@contextmanager
+def _new_leveldb(folder: Path) -> Iterator[Write]:
     with new_leveldb(folder) as database:
-        while part := _take(records, RECORDS):
+
+        def write(records: list[Record]) -> None:
             with database.write_batch() as batch:
-                for key, datum in part:
+                for key, datum in records:
                     batch.put(key, datum.SerializeToString())
-            count += len(part)
-    return count
 
-
-def _take(items: Iterator[T], most: int) -> list[T]:
-    return [item for _, item in zip(range(most), items)]
+        yield write
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
@@ -110,7 +133,8 @@ def _take(items: Iterator[T], most: int) -> list[T]:
 class ImageOptions:
     """Options for storing images in a database.
 
-    root        folder of the paths in the list; None: the working directory, or else the folder of the list
+    root        text before each path in the list, such as `images/`; None: the paths are of the working directory, or
+                else of the folder of the list
     size        (height, width) to which images are resized; None: unchanged
     gray        store one channel instead of three
     encoded     store image files, which are decoded when they are read: the original files if nothing changes them
@@ -120,7 +144,7 @@ class ImageOptions:
     labels      number of labels after each path; a single one is the label of the image
     """
 
-    root: Path | None = None
+    root: str | None = None
     size: tuple[int, int] | None = None
     gray: bool = False
     encoded: bool = False
@@ -134,16 +158,25 @@ class ImageOptions:
             raise InputError(f"cannot encode images as '{self.encode}'; use --encode-type {', '.join(ENCODERS)}")
 
 
-def image_records(listing: Path, options: ImageOptions, track: Track = list) -> Iterator[Record]:
-    """The records of the images in a list whose lines are a path and one or more labels."""
+def image_records(
+    listing: Path, options: ImageOptions, track: Track = list, skip: Callable[[InputError], object] | None = None
+) -> Iterator[Record]:
+    """The records of the images in a list whose lines are a path and one or more labels.  An image that cannot be read
+    is an InputError, or goes to `skip` and has no record."""
     rows = read_rows(listing, options.labels, whole=options.labels == 1)
     first: tuple[int, ...] | None = None
     for number, row in _numbered(rows, options.shuffle, track):
         name, _, line = row
         try:
             key = _key(number, name)
-            path = options.root / name if options.root else file_beside(name, listing.parent)
-            datum, shape = _datum(path, options)
+            path = listed_file(name, listing, options.root)
+            try:
+                datum, shape = _datum(path, options)
+            except InputError as error:
+                if skip is None:
+                    raise
+                skip(error.at(path=str(path)))
+                continue
             first = first or shape
             if options.labels == 1:
                 datum.label = label_of(row, listing)

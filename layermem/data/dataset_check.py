@@ -21,9 +21,9 @@ from pathlib import Path
 from layermem.data.database import holds_leveldb, open_database
 from layermem.data.image_folder import LABELS, TEST, TRAIN, class_images
 from layermem.data.images import datum_image, decode
-from layermem.data.list_source import IMAGE_LIMIT, label_of, read_rows
+from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
 from layermem.errors import InputError
-from layermem.utils.input_files import exists, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import exists, read_bytes, read_lines
 
 UNBALANCED = 10  # largest ratio of class sizes without a remark
 SHOWN = 5  # names of images in a problem
@@ -94,7 +94,7 @@ def read_class_names(path: Path) -> list[str]:
     return names
 
 
-def read_items(path: Path, root: Path | None = None, track: Track = list) -> list[CheckedItem]:
+def read_items(path: Path, root: str | None = None, track: Track = list) -> list[CheckedItem]:
     """Read every image of a folder of class folders, of a list with `root` before its paths, or of a database."""
     if path.is_dir() and is_database(path):
         return _database_items(path, track)
@@ -105,10 +105,7 @@ def read_items(path: Path, root: Path | None = None, track: Track = list) -> lis
             for image in images
         ]
     else:
-        files = [
-            (root / row.name if root else file_beside(row.name, path.parent), row.name, label_of(row, path))
-            for row in read_rows(path, 1)
-        ]
+        files = [(listed_file(row.name, path, root), row.name, label_of(row, path)) for row in read_rows(path, 1)]
     return [_file_item(*files[number]) for number in track([*range(len(files))])]
 
 

@@ -141,7 +141,7 @@ def _write_set(
     listing = aside / f"{name}.txt"
     lines = (f"{_in_line(os.path.relpath(path, aside), path)} {label}\n" for path, label in entries)
     listing.write_text("".join(lines))
-    options = replace(options, root=aside)
+    options = replace(options, root=f"{aside}/")
     write_database(aside / f"{name}_{backend}", image_records(listing, options, track), backend=backend)
 
 

@@ -152,6 +152,11 @@ def list_bytes(path: Path, root: str) -> int:
     )
 
 
+def listed_file(name: str, listing: Path, root: str | None = None) -> Path:
+    """The file that a line names, with `root` before its name; without a root it may also be beside the list."""
+    return file_beside(name, listing.parent) if root is None else Path(root + name)
+
+
 def label_of(row: Row, path: Path) -> int:
     """The first label of a row, of 32 bits."""
     label = int(row.labels[0])

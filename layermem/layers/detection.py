@@ -32,6 +32,7 @@ DetectionOutput
     x0 locations, x1 scores, x2 priors as above -> y [1, 1, K, 7]: item, label, score, left, top, right, bottom
     For each class but the background it takes the top_k boxes with the highest scores above confidence_threshold and
     drops those that a better one overlaps by more than nms_threshold; of each item it keeps the keep_top_k best.
+    clip      (OpenCV) boxes end at the borders of the image, before they are compared
     rows      The fork's K is the number of boxes found.  Here it is the largest possible: N min(keep_top_k, classes
               top_k), or all priors without these settings.  Rows that hold no box follow the others and are -1
     memory    stashes nothing and has no gradient
@@ -274,6 +275,7 @@ class DetectionOutput(Layer):
             max(-1, top_k),
             nms.eta,
             max(-1, p.keep_top_k),
+            p.clip,
         )
         self.tops = (self.record.y,)
 

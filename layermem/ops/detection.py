@@ -94,6 +94,7 @@ class DetectionOutput(OpRecord):
     top_k        number of scores of a class that are considered, -1: all
     eta          factor of a threshold above 0.5 after each box kept
     keep         largest number of boxes of an item, -1: all
+    clip         whether boxes end at the borders of the image
 
     forward   y0
     """
@@ -110,6 +111,7 @@ class DetectionOutput(OpRecord):
     top_k: int
     eta: float
     keep: int
+    clip: bool = False
 
     @property
     def candidates(self) -> int:

@@ -164,13 +164,7 @@ def _note_ignored_transforms(net: Message, notes: list[str]) -> None:
 
 def upgrade_solver(solver: Message, path: str) -> list[str]:
     """Upgrade a SolverParameter that was read from `path`, in place; return the notes."""
-    notes: list[str] = []
-    if solver.HasField("solver_type"):
-        if solver.HasField("type"):
-            raise InputError("the solver has both 'type' and the old 'solver_type'; keep 'type'")
-        solver.type = _SOLVER_TYPE[enum_name(solver, "solver_type")]
-        solver.ClearField("solver_type")
-        notes.append(f'rewrote solver_type as type: "{solver.type}"')
+    notes = upgrade_solver_type(solver)
     stem = os.path.splitext(path)[0]
     if not solver.snapshot_prefix:
         solver.snapshot_prefix = stem
@@ -179,3 +173,14 @@ def upgrade_solver(solver: Message, path: str) -> list[str]:
         solver.snapshot_prefix = os.path.join(solver.snapshot_prefix, os.path.basename(stem))
         notes.append(f"snapshot_prefix is a folder: snapshots are named {solver.snapshot_prefix}_iter_N")
     return notes
+
+
+def upgrade_solver_type(solver: Message) -> list[str]:
+    """Rewrite the old `solver_type` of a SolverParameter in place; return the notes."""
+    if not solver.HasField("solver_type"):
+        return []
+    if solver.HasField("type"):
+        raise InputError("the solver has both 'type' and the old 'solver_type'; keep 'type'")
+    solver.type = _SOLVER_TYPE[enum_name(solver, "solver_type")]
+    solver.ClearField("solver_type")
+    return [f'rewrote solver_type as type: "{solver.type}"']

@@ -40,7 +40,7 @@ def test_a_class_is_a_type_whatever_the_file_names_and_get_solver_reads_it(folde
 def test_steps_train_and_write_the_lines_of_caffe(folder, capsys):
     solver = caffe.SGDSolver(write_solver(folder, "display: 1 random_seed: 1"))
     solver.step(3)
-    assert solver.iteration == 3 and "solver.py:1] Iteration 2" in capsys.readouterr().err
+    assert solver.iteration == 3 and "solver.cpp:239] Iteration 2" in capsys.readouterr().err
 
 
 def test_the_seed_is_that_of_the_file_or_of_set_random_seed(folder):

@@ -116,3 +116,17 @@ def test_labels_become_a_database_beside_the_images_or_an_hdf5_file(layermem, tm
 def test_caffes_names_of_conversions_are_answered_with_ours(layermem):
     assert "`layermem data images` here" in layermem("convert_imageset", "a", "b").sentence
     assert "'--resize_height' is written --resize HxW" in layermem("data", "images", "--resize_height=2").sentence
+
+
+@pytest.mark.parametrize("name", ["a.png", "/a.png", "//sub/a.png"])
+def test_a_path_with_a_leading_slash_is_below_the_root(layermem, tmp_path, name):
+    path = tmp_path / "images" / name.lstrip("/")
+    path.parent.mkdir(parents=True)
+    Image.new("RGB", (6, 4), (10, 20, 30)).save(path)
+    (tmp_path / "list.txt").write_text(f"{name} 0\n")
+    root = "--root", tmp_path / "images"
+    assert layermem("data", "images", tmp_path / "list.txt", tmp_path / "db", *root).code == 0
+    with lmdb.open(str(tmp_path / "db"), readonly=True, lock=False) as env, env.begin() as records:
+        assert [key for key, _ in records.cursor()] == [f"00000000_{name}".encode()]
+    ended = layermem("data", "check", tmp_path / "list.txt", *root)
+    assert (ended.code, "no problems" in ended.out) == (0, True)

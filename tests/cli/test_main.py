@@ -111,7 +111,7 @@ def test_the_version_is_that_of_the_package(layermem):
         (("train", "--solver=s.prototxt", "-weights=w"), "Caffe's '-weights' is written --weights here"),
         (("train", "--solver", "s.prototxt", "--gpu=all"), "Caffe's '--gpu' is written --device cuda here"),
         (("train", "--solver", "s.prototxt", "--sigint_effect", "stop"), "is written --sigint-effect here"),
-        (("time", "-model", "net.prototxt"), "Caffe's '-model' is written --net here; `layermem time --help` lists"),
+        (("time", "-model", "net.prototxt"), "is written --net here; `layermem caffe time` takes Caffe's flags"),
     ],
 )
 def test_a_word_of_the_caffe_command_is_answered_with_ours(layermem, words, says):

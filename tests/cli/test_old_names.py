@@ -22,6 +22,7 @@ def test_every_flag_of_caffe_is_answered_with_the_option_here(flag):
 
 def test_current_names_and_values_that_look_like_options_pass():
     refuse_old_names([])
+    refuse_old_names(["caffe", "train", "-solver", "s", "-weights", "w"])
     refuse_old_names(["train", "--solver", "s", "--weights", "w", "--stage", "a", "--level", "1"])
     refuse_old_names(["compare", "--run", "-1"])
     refuse_old_names(["plan-graph", "g.txt", "--objective", "time", "--model", "paper"])

@@ -38,7 +38,7 @@ def test_a_run_prints_its_plan_then_the_lines_of_caffe_then_both_peaks(layermem,
     ended = layermem("train", "--solver", solver(), "--budget", "50%", "--iterations", "3")
     lines = ended.out.splitlines()
     assert ended.code == 0 and "strategy auto" in lines[0] and lines[1].startswith("peak ")
-    caffe = [line for line in lines if re.match(r"I\d{4} [\d:.]+ +\d+ solver.py:1] ", line)]
+    caffe = [line for line in lines if re.match(r"I\d{4} [\d:.]+ +\d+ \w+\.\w+:\d+\] ", line)]
     said = [line.split("] ", 1)[1] for line in caffe]
     assert said[0] == "Solving LeNet (digits)" and said[-1] == "Optimization Done."
     assert "Iteration 0, Testing net (#0)" in said and "Iteration 0, lr = 0.05" in said

@@ -235,6 +235,16 @@ def test_locations_move_the_boxes_by_their_code():
     np.testing.assert_allclose(rows[0, 3:], [0.125, 0, 0.625, 0.5], atol=1e-6)
 
 
+def test_clipped_boxes_end_at_the_borders_before_they_are_compared():
+    locations = np.zeros((1, 16))
+    locations[0, :4] = -1, -1, 0, 0  # at 0.1 above and left of the image
+    settings = "code_type: CENTER_SIZE nms_param { nms_threshold: 0.42 }"
+    free, clipped = (detected(f"{settings} clip: {on}", locations=locations) for on in ("false", "true"))
+    assert (free[0, 3:5] < 0).all() and (clipped[0, 3:5] == 0).all()
+    np.testing.assert_array_equal(free[0, 5:], clipped[0, 5:])
+    assert ((clipped[:, 0] == -1) | ((clipped[:, 3:] >= 0) & (clipped[:, 3:] <= 1)).all(axis=1)).all()
+
+
 def test_settings_that_keep_no_box_are_refused():
     for settings in (
         "keep_top_k: 0",

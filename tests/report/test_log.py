@@ -74,29 +74,29 @@ def test_the_log_of_a_run_is_one_that_caffes_parser_reads(tmp_path):
 def test_a_line_has_glogs_prefix():
     stream = io.StringIO()
     Log(stream, now=lambda: datetime(2024, 7, 4, 20, 49, 42, 9958))(events.Note("hello"))
-    assert re.fullmatch(r"I0704 20:49:42\.009958 +\d+ solver\.py:1\] hello\n", stream.getvalue())
+    assert re.fullmatch(r"I0704 20:49:42\.009958 +\d+ layermem\.py:1\] hello\n", stream.getvalue())
 
 
 def test_a_display_says_pace_loss_outputs_with_their_weights_and_rate():
     outputs = (events.Output("aux", np.float32(2.0), 0.3), events.Output("top", np.array([0.5, 1 / 3])))
     event = events.Displayed(100, 1.25, 0.01, outputs, interval=50, done=50, seconds=4.0)
     assert list(lines(event)) == [
-        "Iteration 100 (12.5 iter/s, 4s/50 iters), loss = 1.25",
-        "    Train net output #0: aux = 2 (* 0.3 = 0.6 loss)",
-        "    Train net output #1: top = 0.5",
-        "    Train net output #2: top = 0.333333",
-        "Iteration 100, lr = 0.01",
+        ("solver.cpp:239", "Iteration 100 (12.5 iter/s, 4s/50 iters), loss = 1.25"),
+        ("solver.cpp:258", "    Train net output #0: aux = 2 (* 0.3 = 0.6 loss)"),
+        ("solver.cpp:258", "    Train net output #1: top = 0.5"),
+        ("solver.cpp:258", "    Train net output #2: top = 0.333333"),
+        ("sgd_solver.cpp:112", "Iteration 100, lr = 0.01"),
     ]
 
 
 def test_the_first_display_has_no_pace_yet():
     (first, *_) = lines(events.Displayed(0, 2.0, 0.1, (), interval=20, done=0, seconds=0.0))
-    assert first == "Iteration 0 (0 iter/s, 0s/20 iters), loss = 2"
+    assert first[1] == "Iteration 0 (0 iter/s, 0s/20 iters), loss = 2"
 
 
 def test_tests_snapshots_and_ends_have_caffes_words():
     def said(event):
-        return list(lines(event))
+        return [text for _, text in lines(event)]
 
     assert said(events.Solving("LeNet", "inv")) == ["Solving LeNet", "Learning Rate Policy: inv"]
     assert said(events.Testing(500, 1)) == ["Iteration 500, Testing net (#1)"]
@@ -113,9 +113,27 @@ def test_tests_snapshots_and_ends_have_caffes_words():
     assert said(events.Stepped(3, 0.5)) == []
 
 
+def test_every_line_of_a_run_names_a_place_in_caffes_solver():
+    output = (events.Output("loss", np.array(0.5), 1.0),)
+    run = [
+        events.Solving("LeNet", "inv"),
+        events.Testing(0, 0),
+        events.Tested(0, 0, output, loss=0.04),
+        events.Displayed(0, 2.0, 0.1, output, interval=20, done=0, seconds=0.0),
+        events.Saving("a.caffemodel", "a.solverstate", False),
+        events.Restored(7, "a.solverstate"),
+        events.FinalLoss(9, 0.5),
+        events.Finished(9, early=False),
+    ]
+    places = [place for event in run for place, _ in lines(event)]
+    assert {place.partition(":")[0] for place in places} == {"solver.cpp", "sgd_solver.cpp"}
+    assert all(int(place.partition(":")[2]) for place in places)
+
+
 def test_of_an_output_of_many_values_the_first_have_lines_and_the_rest_are_counted():
     values = {"mask": np.arange(80_000.0), "per_class": np.arange(1000.0), "last": np.ones(())}
-    said = [*lines(events.Tested(0, 0, tuple(events.Output(*item) for item in values.items())))]
+    event = events.Tested(0, 0, tuple(events.Output(*item) for item in values.items()))
+    said = [text for _, text in lines(event)]
     assert len(said) == 10 + 1 + 1000 + 1 and "'mask' has 79,990 more values" in said[10] and "Silence" in said[10]
     found = [TEST_OUTPUT.search(line) for line in said]
     numbered = [(int(match[1]), match[2]) for match in found if match]

@@ -113,6 +113,7 @@ def detection_of(op: DetectionOutput) -> StructValues:
         "background": op.background,
         "code": CODES[op.code],
         "in_target": op.in_target,
+        "clip": op.clip,
         "least_score": op.least_score,
         "threshold": op.threshold,
         "eta": op.eta,

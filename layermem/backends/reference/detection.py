@@ -335,6 +335,7 @@ def detection_output_forward(op: DetectionOutput, call: ReferenceCall) -> None:
                 continue
             location = locations[item, :, 0 if op.loc_classes == 1 else c]
             boxes = decode(op.code, priors, None if op.in_target else variances, location)
+            boxes = np.clip(boxes, 0, 1) if op.clip else boxes
             of_class = scores[item, :, c]
             order = np.argsort(-of_class, kind="stable")
             order = order[of_class[order] > np.float32(op.least_score)][: op.candidates]

@@ -28,7 +28,6 @@ EXPORTERS: dict[str, Exporter] = {}
 
 _DETECTIONS = "makes a number of rows that depends on the values; export the net up to its bottoms"
 REFUSED: dict[str, str] = {
-    "DetectionOutput": _DETECTIONS,
     "YoloDetectionOutput": _DETECTIONS,
     "Yolov3DetectionOutput": _DETECTIONS,
     "DetectionEvaluate": "compares with true boxes, which a deployed net does not have; remove it",

@@ -37,6 +37,7 @@ def compared(case) -> bool:
     """Whether both sides run the case: it has no epilogue, and is no part and no loss."""
     alone = not (case.relu or case.residual or case.normalized or case.saved or "input_param" in case.text)
     kind = re.search(r'type: "(\w+)"', case.text)
+    alone = alone and "eta: " not in case.text  # is refused
     return alone and bool({"small", "medium"} & set(case.sizes)) and kind[1] in set(EXPORTERS) - LOSSES - WITHOUT_OUTPUT
 
 
@@ -243,6 +244,37 @@ def test_every_type_is_exported_or_refused_with_a_reason():
     types = (set(LAYERS) | set(COMPOSITES)) - FEEDS - {"AsImages", "FromImages"}
     composed = {"SPP", "LSTM", "RNN"}
     assert types == set(EXPORTERS) | set(REFUSED) | composed
+
+
+DETECTION = 'layer {{ name: "out" type: "DetectionOutput" bottom: "l" bottom: "s" bottom: "p" top: "y" {} }}'
+
+
+@pytest.mark.parametrize("settings", ["", "keep_top_k: 7", "share_location: false keep_top_k: 40 clip: true"])
+def test_detections_of_several_items_with_equal_scores_have_the_rows_of_layermem(settings):
+    rng, items, priors, classes = np.random.default_rng(1), 3, 20, 4
+    nms = "nms_param { nms_threshold: 0.3 top_k: 6 } confidence_threshold: 0.4"
+    block = f"num_classes: {classes} code_type: CENTER_SIZE {nms} {settings}"
+    corners = rng.random((priors, 2)) * 0.6
+    boxes = np.concatenate([corners, corners + 0.3], axis=1).ravel()
+    arrays = {
+        "l": rng.standard_normal((items, priors * 4 * (classes if "false" in settings else 1))),
+        "s": rng.integers(0, 5, (items, priors * classes)) / 4,
+        "p": np.stack([boxes, np.full(priors * 4, 0.1)])[None],
+    }
+    arrays["s"][1] = 0.25  # an item without boxes
+    net = net_of(
+        DETECTION.format(f"detection_output_param {{ {block} }}"), **{name: x.shape for name, x in arrays.items()}
+    )
+    (rows,) = compare(net, {name: x.astype(np.float32) for name, x in arrays.items()}, tolerance=1e-6).values()
+    assert set(rows[..., 0].ravel()) == {0, 2, -1}
+
+
+def test_an_eta_that_lowers_the_threshold_is_refused():
+    block = "detection_output_param {{ num_classes: 2 nms_param {{ nms_threshold: {} eta: 0.9 }} }}"
+    shapes = {"l": (1, 8), "s": (1, 4), "p": (1, 2, 8)}
+    export_model(net_of(DETECTION.format(block.format(0.5)), **shapes), {})  # it does nothing at 0.5 and below
+    with pytest.raises(InputError, match=r"layer 'out' lowers its nms_threshold, 0\.6, by eta"):
+        export_model(net_of(DETECTION.format(block.format(0.6)), **shapes), {})
 
 
 def test_layers_that_onnx_cannot_express_are_refused_by_name_and_nothing_is_written(tmp_path):

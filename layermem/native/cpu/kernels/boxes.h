@@ -31,6 +31,11 @@ inline float box_overlap(const Box& a, const Box& b) {
     return common / (box_area(a) + box_area(b) - common);
 }
 
+inline Box clipped(const Box& box) {
+    const auto inside = [](float at) { return std::max(0.0f, std::min(at, 1.0f)); };
+    return {inside(box.left), inside(box.top), inside(box.right), inside(box.bottom)};
+}
+
 inline bool box_crosses(const Box& box) {
     const auto outside = [](float at) { return at < 0 || at > 1; };
     return outside(box.left) || outside(box.top) || outside(box.right) || outside(box.bottom);

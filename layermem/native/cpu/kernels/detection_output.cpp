@@ -47,6 +47,7 @@ int64_t detect(const DetectionProblem& p, int64_t n, float* y, const float* loca
             const float* prior = boxes + i * 4;
             decoded[i] = decode_box(p.coder, {prior[0], prior[1], prior[2], prior[3]}, prior + p.priors * 4,
                                     locations + (i * p.loc_classes + c) * 4);
+            if (p.clip) decoded[i] = clipped(decoded[i]);
         }
     };
     if (p.loc_classes == 1) decode(0);

@@ -9,6 +9,7 @@ struct DetectionProblem {
     int64_t items, priors, classes, loc_classes;
     int64_t background;  // a class, or none of them
     BoxCoder coder;
+    bool clip;  // boxes end at the borders of the image
     float least_score, threshold, eta;
     int64_t candidates;  // of a class
     int64_t of_item;     // rows

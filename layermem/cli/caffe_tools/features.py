@@ -1,0 +1,92 @@
+"""The program extract_features: values of blobs, over batches of a net, as databases of float Datums.
+
+Each item is a record with a key of 10 digits; its Datum has the item's shape, in which missing axes are 1.
+
+source  Caffe tools/extract_features.cpp
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from layermem.cli.caffe_tools.databases import backend
+from layermem.cli.caffe_tools.devices import choose
+from layermem.cli.caffe_tools.program import Call, Program
+from layermem.data.databases import Record, new_database
+from layermem.errors import InputError
+from layermem.interactive.net import Net
+from layermem.proto.schema import Datum
+
+AXES = 4  # of a blob with N, C, H and W
+PLACE = "extract_features.cpp:130"
+
+
+def _extract_features(call: Call) -> int:
+    weights, model, blob_text, out_text, count_text, kind, *device = call.words
+    blobs, outs = blob_text.split(","), out_text.split(",")
+    if len(blobs) != len(outs):
+        raise InputError(f"{len(blobs)} blobs and {len(outs)} databases are named; give a database for each blob")
+    if not count_text.isdecimal():
+        raise InputError(f"{count_text} is no number of batches; give 1 or more")
+    is_gpu = device[:1] == ["GPU"]
+    asked = (device[1:] or ["0"])[0] if is_gpu else ""
+    choice = choose(call, asked, f"GPU {asked}")
+    with ExitStack() as stack:
+        net = stack.enter_context(_net(model, weights, blobs, choice.name, choice.index))
+        databases = [stack.enter_context(new_database(Path(out), backend=backend(kind))) for out in outs]
+        call.log.write("Extracting Features", PLACE, "E")
+        numbers = [0] * len(blobs)
+        for _ in range(int(count_text)):
+            values = net.forward(blobs=blobs)
+            for index, (blob, put) in enumerate(zip(blobs, databases)):
+                for record in _records(blob, values[blob], numbers[index]):
+                    put(record)
+                    numbers[index] += 1
+    for blob, number in zip(blobs, numbers):
+        call.log.write(f"Extracted features of {number} query images for feature blob {blob}", PLACE, "E")
+    call.log.write("Successfully extracted the features!", PLACE, "E")
+    return 0
+
+
+def _net(model: str, weights: str, blobs: Sequence[str], device: str, index: int | None) -> Net:
+    from layermem.backends.base import get_device
+
+    return Net(
+        model,
+        "TEST",
+        weights=weights.split(","),
+        budget=os.environ.get("LAYERMEM_BUDGET") or None,
+        strategy=os.environ.get("LAYERMEM_STRATEGY") or None,
+        allow_python=bool(os.environ.get("LAYERMEM_ALLOW_PYTHON")),
+        device=get_device(device) if index is None else get_device(device, index=index),
+        keep=blobs,
+    )
+
+
+def _records(blob: str, values: np.ndarray, first: int) -> Iterator[Record]:
+    """The records of a batch, whose items are numbered from `first` on."""
+    if values.ndim > AXES:
+        raise InputError(
+            f"blob '{blob}' has {values.ndim} axes, and a Datum has an item of at most 3; give another blob"
+        )
+    shape = (*values.shape, *[1] * (AXES - values.ndim))
+    for number, item in enumerate(values.reshape(shape), start=first):
+        channels, height, width = item.shape
+        data = item.ravel().astype(np.float32).tolist()
+        yield b"%010d" % number, Datum(channels=channels, height=height, width=width, float_data=data)
+
+
+PROGRAMS = {
+    "extract_features": Program(
+        _extract_features,
+        "WEIGHTS NET BLOB[,BLOB...] DB_NAME[,DB_NAME...] BATCHES DB_TYPE [CPU|GPU] [DEVICE_ID]",
+        range(6, 9),
+        "extract_features.cpp:1",
+        on_terminal=False,
+    )
+}
