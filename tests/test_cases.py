@@ -41,6 +41,7 @@ def test_y_is_the_closed_form_of_x(name, size):
     np.testing.assert_allclose(forward(layer, *xs, ws=ws).arrays["y0"], case.formula(*xs), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.exhaustive(1)
 @pytest.mark.parametrize("name", [name for name in RUNNABLE if CASES[name].derivative])
 def test_gradients_are_those_of_central_differences(name):
     case, layer, xs, ws = drawn(name)

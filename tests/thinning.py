@@ -6,7 +6,8 @@
 
 marks a test whose cases form a matrix in which neighbours run the same code: about one in four of them runs.  Each
 value of each parameter occurs in one that runs, but for tests of emulated kernels: others launch every kernel.  A
-matrix without a mark is thinned out by MATRIX_RATE, unless it has fewer cases than MATRIX_CASES.
+matrix without a mark is thinned out by RATE, unless it has fewer than MATRIX_CASES cases; so are LIST_CASES and more
+cases of one parameter, of which every second one runs.
 
     @pytest.mark.samples(4)
     @pytest.mark.parametrize("seed", range(20))
@@ -26,7 +27,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-MATRIX_CASES, MATRIX_RATE = 8, 2
+MATRIX_CASES, LIST_CASES, RATE = 8, 16, 2
 Key = tuple[Hashable, ...]
 
 
@@ -81,7 +82,9 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
         elif marker := cases[0].get_closest_marker("exhaustive"):
             chosen = representatives(matrix, *marker.args, all_values=all_values)
         elif len(matrix[0]) > 1 and len(matrix) >= MATRIX_CASES:
-            chosen = representatives(matrix, MATRIX_RATE, all_values=all_values)
+            chosen = representatives(matrix, RATE, all_values=all_values)
+        elif len(matrix) >= LIST_CASES:
+            chosen = list(range(0, len(cases), RATE))
         else:
             continue
         left_out |= {*cases} - {cases[place] for place in chosen}

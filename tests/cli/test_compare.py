@@ -44,6 +44,7 @@ def test_running_measures_the_peak_that_was_predicted(layermem):
     assert found["caffe"]["measured_seconds"] is None  # it does not fit
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html"])
 def test_a_comparison_is_drawn(layermem, tmp_path, ending):
     if ending != "html":

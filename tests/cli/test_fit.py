@@ -16,6 +16,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(layermem):
             assert layermem("plan", "--net", NET, "--batch", batch, *budget).code == fits
 
 
+@pytest.mark.whole
 def test_the_deepest_net_fits_and_a_deeper_one_does_not(layermem, prototxt):
     from layermem.nets.resnet import cifar
 
@@ -60,6 +61,7 @@ def test_a_terminal_sees_every_size_that_is_planned(layermem, terminal):
         assert shown in stream.getvalue()
 
 
+@pytest.mark.whole
 def test_a_strategy_has_the_same_fit_alone_and_after_those_that_it_begins_at(layermem):
     words = ("fit", "--net", NET, "--budget", "3MiB", "--json", "--strategies")
     together = json.loads(layermem(*words, "recompute-approx,recompute,nested,auto").out)["strategies"]
@@ -93,6 +95,7 @@ def test_each_of_several_ranks_fits_a_larger_batch(layermem):
     assert sizes[0]["strategies"][0]["batch"] > sizes[1]["strategies"][0]["batch"]
 
 
+@pytest.mark.whole
 def test_the_largest_batch_of_a_gpu_fills_its_memory(layermem):
     net = ("--net", "prototxt/vgg16/train_val.prototxt", "--device", "cuda", "--strategies", "liveness")
 
@@ -118,6 +121,7 @@ RECURRENT = """
 """
 
 
+@pytest.mark.whole
 def test_options_that_fit_prints_give_plan_the_same_batch_for_a_recurrent_net(layermem, prototxt):
     net = prototxt(RECURRENT, "steps.prototxt")
     budget = ("--budget", "64KiB", "--strategies", "liveness,nested")

@@ -194,6 +194,7 @@ def test_a_closed_stream_is_an_empty_one(prototxt, verb, closed):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_an_error_is_not_lost_with_another_stream(prototxt, closed):
     ended = run_shell(f'show --net "$1.missing" {closed}', prototxt)

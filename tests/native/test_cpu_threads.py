@@ -120,6 +120,7 @@ time.sleep(float(sys.argv[1]))
 """
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("seconds", [0, 0.003, 0.01, 0.02])
 def test_python_ends_while_a_daemon_thread_runs_kernels(seconds):
     ended = subprocess.run(

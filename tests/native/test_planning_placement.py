@@ -284,6 +284,7 @@ def test_ctrl_c_ends_a_search_at_once():
     assert time.monotonic() - started < 50
 
 
+@pytest.mark.whole
 def test_other_threads_run_while_one_searches():
     done = threading.Event()
     intervals = hard_to_place()

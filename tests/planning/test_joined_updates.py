@@ -74,6 +74,7 @@ def test_a_plan_without_updates_that_join_is_left_as_it_is():
     assert with_joined_updates(plan, step, [512] * 6, 2000) is plan
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("strategy, share", [("liveness", None), ("auto", 0.8), ("auto", 0.5)])
 def test_a_net_has_fewer_launches_in_no_more_bytes(strategy, share):
     net, device = Net(read_net(DEEP), 0, NetOptions(stages=["dummy"])), get_device("cuda")

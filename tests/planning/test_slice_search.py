@@ -58,6 +58,7 @@ def test_a_net_with_batch_norms_is_sliced_too():
     assert str(evaluate(job.with_slices("whole/2"), "liveness").slices) == "whole/2"
 
 
+@pytest.mark.whole
 def test_auto_slices_the_largest_layers_of_a_net_with_batch_norms():
     """The largest ops of this net are those of one BatchNorm."""
     job = api.job_of("prototxt/mobilenet1/train_val.prototxt", device="cpu", batch=16, hints=NO_LINK)
@@ -177,6 +178,7 @@ def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(ale
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
 
 
+@pytest.mark.whole
 def test_the_choice_is_the_same_with_and_without_a_copy_of_the_process(alexnet, choice, monkeypatch):
     monkeypatch.delattr("os.fork", raising=False)
     choices = [choice, evaluate(alexnet.with_slices("auto"), "hybrid", alexnet.baseline_bytes // 4)]

@@ -58,6 +58,7 @@ def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("zipped", [False, True])
 def test_mnist_goes_from_its_files_into_lmdbs(tmp_path, zipped):
     draw = np.random.default_rng(0)
@@ -113,6 +114,7 @@ def test_cifar_training_images_may_carry_a_border(tmp_path):
     assert read_all(tmp_path / "out/cifar10_test_lmdb")[0].shape == (4, 3, 32, 32)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("tool", ["make_mnist.py", "make_cifar10.py"])
 def test_files_that_are_missing_or_junk_are_named_in_a_sentence(tool, tmp_path):
     done = run(tool, tmp_path, "--out", tmp_path / "out")

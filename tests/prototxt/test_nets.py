@@ -77,6 +77,7 @@ def test_googlenet_has_the_published_parameters_without_its_auxiliary_losses():
     assert sum(count for name, count in counts.items() if not name.startswith(("loss1/", "loss2/"))) == 6998552
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("depth", [20, 50, 101, 152, 1001, 1517, 2504])
 def test_a_residual_net_is_as_deep_as_its_name_says(depth):
     weighted = [each for each in net(f"resnet{depth}") if each.type in ("Convolution", "InnerProduct")]

@@ -40,6 +40,7 @@ def newest(folder):
     return states[-1:]
 
 
+@pytest.mark.whole
 def test_a_run_killed_at_random_moments_ends_in_the_bits_of_one_that_was_not(tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()

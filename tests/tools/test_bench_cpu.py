@@ -232,6 +232,7 @@ def bench(*words):
     return subprocess.run([sys.executable, "tools/bench_cpu.py", *words], cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.whole
 def test_the_command_compares_layermem_with_a_peer(tmp_path, fake):
     script, _ = fake(net_of(NET).parameter_count)
     words = [
@@ -259,6 +260,7 @@ def test_the_command_runs_peers_alone(fake):
     assert ended.returncode == 0 and "The fastest peer is PyTorch NCHW." in ended.stdout, ended.stderr
 
 
+@pytest.mark.whole
 def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp_path):
     costs = tmp_path / "costs.csv"
     measure_costs(net_of(NET), 1, costs)
@@ -276,6 +278,7 @@ def test_layermem_runs_with_the_options_of_a_plan(tmp_path):
     assert ended.returncode == 0 and "slices whole/2" in json.loads(ended.stdout)["note"], ended.stderr
 
 
+@pytest.mark.whole
 def test_a_budget_that_does_not_fit_is_a_failure_with_a_reason(tmp_path):
     costs = tmp_path / "costs.csv"
     measure_costs(net_of(NET), 1, costs)

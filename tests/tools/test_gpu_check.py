@@ -109,6 +109,7 @@ class Recorder:
         pass
 
 
+@pytest.mark.whole
 def test_smoke_and_correctness_launch_every_kernel_that_the_sources_declare():
     """Kernels of one architecture are launched on it."""
     launched, first = {"80": Recorder(), "90": Recorder()}, set()

@@ -54,6 +54,7 @@ def test_the_source_archive_holds_what_builds_runs_and_documents(build):
     assert not [name for name in names if name.startswith("tests") or name.endswith((".pyc", ".so", "lock.mdb"))]
 
 
+@pytest.mark.whole
 def test_the_wheel_from_the_source_archive_holds_what_the_package_reads_and_no_tests(build, tmp_path):
     with tarfile.open(build("sdist")) as archive:
         archive.extractall(tmp_path, filter="data")

@@ -144,6 +144,7 @@ def test_the_expected_time_is_that_of_the_longest_module_or_of_the_share_of_a_co
     assert ahead.expected_seconds(modules, cores) == seconds
 
 
+@pytest.mark.whole
 def test_a_first_training_says_once_how_long_its_kernels_take(tmp_path):
     """The compiler returns the kernels of the emulator."""
     (tmp_path / "net.prototxt").write_text(NET.format())

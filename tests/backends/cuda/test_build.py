@@ -281,6 +281,7 @@ def test_a_pycuda_that_cannot_be_used_says_why(monkeypatch, tmp_path, driver_mod
         sys.modules.update(modules_before)
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(build.Nvcc.find() is None, reason="nvcc is not here: pip install nvidia-cuda-nvcc")
 def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_ones(monkeypatch, tmp_path):
     monkeypatch.setattr("setuptools.setup", lambda **settings: None)

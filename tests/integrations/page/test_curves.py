@@ -54,6 +54,7 @@ def test_a_wide_range_of_losses_has_a_logarithmic_axis():
     assert not curves_picture([start(), train(0, 1.0), train(1, 0.0)]).panels[0].logarithmic
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("name", "begin"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF"), ("a.html", b"<!doctype html>")]
 )

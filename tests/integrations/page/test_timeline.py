@@ -53,6 +53,7 @@ def test_a_picture_of_a_step_in_slices_has_a_box_for_every_piece(sliced, tmp_pat
     assert (tmp_path / "arena.html").read_bytes().startswith(b"<!doctype html>")
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF"), ("html", b"<!doctype html>")]
 )
