@@ -27,6 +27,7 @@ from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import FP32, NARROW, BandRules, ByteImages, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
+from layermem.utils.stopwatch import seconds_since
 from layermem.utils.text import choices
 
 Memory: TypeAlias = Any  # a range of an arena: a NumPy view, or an address on another device
@@ -236,7 +237,7 @@ class Device:
         """Seconds of the calls on their own, without launch latency if the device can measure that."""
         began = time.perf_counter()
         self.run(calls)
-        return time.perf_counter() - began
+        return seconds_since(began)
 
     def describe(self) -> str:
         """Return one line for `layermem devices`."""
