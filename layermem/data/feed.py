@@ -121,6 +121,13 @@ class Feed(ABC):
         except InputError as error:
             raise error.at(path=self.path, layer=self.layer) from None
 
+    def constant(self, top: int) -> np.ndarray | None:
+        """The array that every batch has for this top, to which the caller may write; None if there is none."""
+        return None
+
+    def share(self, other: Feed) -> None:  # noqa: B027  most feeds take none
+        """Read the arrays that a caller gives to `other`, the feed of the same layer, if it takes any."""
+
     @classmethod
     def open(cls, opening: Opening) -> Feed:
         """Make the feed of an input layer; InputError if its prototxt or its files are wrong."""
@@ -328,7 +335,7 @@ class DummyFeed(Feed):
         for filler in fillers:
             check_filler(filler)
         self.fillers = [fillers[index % len(fillers)] if fillers else FillerParameter() for index in range(len(shapes))]
-        self._constant = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
+        self._constants = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -340,7 +347,17 @@ class DummyFeed(Feed):
 
     def _next(self) -> Batch:
         self.position += 1
-        return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
+        return [self._constants[i] if i in self._constants else self._fill(i) for i in range(len(self.shapes))]
+
+    def constant(self, top: int) -> np.ndarray | None:
+        array = self._constants.get(top)
+        if array is not None:
+            array.flags.writeable = True
+        return array
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, DummyFeed)
+        self._constants = other._constants
 
     def _fill(self, index: int) -> np.ndarray:
         values = fill(self.fillers[index], self.shapes[index], *self.key, index, self.position)
@@ -441,6 +458,17 @@ class ArrayFeed(Feed):
             counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, given))
             raise InputError(f"takes the same number of batches for each top, and was given {counts}; make them equal")
         self._arrays, self.position = given, 0
+
+    def constant(self, top: int) -> np.ndarray | None:
+        """The array of the only batch; zeros if none was given."""
+        if not self._arrays:
+            self.give(*(np.zeros(shape, np.float32) for shape in self.shapes))
+        array = self._arrays[top]
+        return array[0] if len(array) == 1 else None
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, ArrayFeed)
+        self._arrays = other._arrays
 
     def _next(self) -> Batch:
         if not self._arrays:

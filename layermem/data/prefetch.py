@@ -15,6 +15,8 @@ import queue
 import threading
 import weakref
 
+import numpy as np
+
 from layermem.data.feed import Batch, Feed
 from layermem.data.position import State
 
@@ -53,6 +55,13 @@ class Prefetch(Feed):
         self.restore(self._state)
         self.feed.skip(batches)
         self._state = self.feed.state()
+
+    def constant(self, top: int) -> np.ndarray | None:
+        return self.feed.constant(top)
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, Prefetch)
+        self.feed.share(other.feed)
 
     def state(self) -> State:
         return dict(self._state)

@@ -18,7 +18,7 @@ from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
-from layermem.layers.python import make_python_layer
+from layermem.layers.python import Python, make_python_layer
 from layermem.layers.recurrent import RECURRENT
 from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
@@ -116,6 +116,7 @@ class Net:
 
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
     number  of a test net among the test nets of its solver, from 1; its layers have states of their own
+    earlier a net of the same file and phase, whose Python layers go on in this one
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
     """
@@ -128,6 +129,7 @@ class Net:
         *,
         probe: Probe | None = None,
         number: int = 0,
+        earlier: Net | None = None,
     ):
         self.file, self.phase, self.options = file, phase, options
         self.path = file.path
@@ -144,6 +146,8 @@ class Net:
         self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._inputs, self._probe, self._number = options.inputs or {}, probe, number
+        layers = earlier.nodes if earlier is not None else ()
+        self._codes = {node.layer.name: node.layer.code for node in layers if isinstance(node.layer, Python)}
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
@@ -174,10 +178,11 @@ class Net:
             )
             nodes = tuple(self._add_layer(part, line) for part in parts)
         else:
-            nodes = (self._add_layer(message, line),)
+            nodes = (self._add_layer(message, line, forced=self.message.force_backward),)
         self.layers.append(NetLayer(message, nodes, bottoms, tuple(self._current[name] for name in message.top)))
 
-    def _add_layer(self, message: Message, line: int | None) -> Node:
+    def _add_layer(self, message: Message, line: int | None, *, forced: bool = False) -> Node:
+        """Add a layer; `forced` overrides its propagate_down, as Caffe's force_backward does."""
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
@@ -203,7 +208,7 @@ class Net:
         weights = tuple(message.loss_weight) or tuple(
             1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
         )
-        propagate = tuple(message.propagate_down) or (True,) * len(bottoms)
+        propagate = (not forced and tuple(message.propagate_down)) or (True,) * len(bottoms)
         node = Node(layer, line, bottoms, tops, params, propagate, weights)
         self.nodes.append(node)
         return node
@@ -220,6 +225,7 @@ class Net:
                 batch=self.options.batch,
                 sources=not self.options.noise,
                 takes_inputs=self.options.inputs is not None,
+                code=self._codes.get(message.name),
             )
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self.options.inputs is not None

@@ -38,12 +38,14 @@ from layermem.solver.build import check_keep
 from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
+from layermem.solver.recording import Recording
 from layermem.utils.exclusive import exclusive
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
+GIVEN = ("Input", "DummyData")  # layers whose blobs a user may write and reshape
 
 
 class Net(BatchedNet):
@@ -73,6 +75,9 @@ class Net(BatchedNet):
     blob_loss_weights, top_names, bottom_names   loss weights by blob; names by layer
     """
 
+    _number = 0  # of the net among those of its feeds
+    _earlier: graph_net.Net | None = None  # a net whose Python layers go on in this one
+
     def __init__(
         self,
         source: Source,
@@ -99,9 +104,9 @@ class Net(BatchedNet):
         if isinstance(keep, str):
             keep = (keep,)
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
-        self._definition = built_net(self._file, phase, self._options)
+        self._definition = built_net(self._file, phase, self._options, self._earlier)
         check_keep((self._definition,), self._keep or ())
-        self._inputs: dict[str, Array] = {}  # arrays of Input layers, by blob
+        self._input_arrays: dict[str, Array] = {}  # arrays of Input layers, by blob
         self._diffs: dict[str, Array] = {}  # gradients that a user sets, by blob
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes of inputs for the next reshape
         self._shadows = Shadows()
@@ -147,20 +152,23 @@ class Net(BatchedNet):
         return net_html(self._definition, self.report if ran else None)
 
     def _blob(self, name: str) -> Blob:
-        is_input = name in self.inputs
         return NetBlob(
             name,
             lambda: self._shapes.get(name) or self._definition.blobs[self._version(name)].shape,
-            (lambda: self._input(name)) if is_input else (lambda: self._data(name)),
+            lambda: self._data(name),
             lambda: self._diff(name),
-            (lambda shape: self._set_shape(name, shape)) if is_input else None,
+            (lambda shape: self._set_shape(name, shape)) if self._has_own_shape(name) else None,
         )
+
+    def _has_own_shape(self, name: str) -> bool:
+        """Whether a user may give the blob another shape: that of an Input or DummyData layer."""
+        return self._makers[name].type in GIVEN
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
             with self._lock:
                 if layer in self._lenders:
-                    return self._lenders[layer].params[layer][index].data
+                    return self._lenders[layer]._params[layer][index].data
                 return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
@@ -188,13 +196,13 @@ class Net(BatchedNet):
         The arrays are copies.  InputError for an unknown name or an array of another shape.
         """
         self._set_inputs(inputs)
-        return self._forward(blobs, start, end)
+        return self._run_layers(blobs, start, end)
 
     def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
         self._set_inputs(batch)
-        return self._forward(blobs)
+        return self._run_layers(blobs)
 
-    def _forward(
+    def _run_layers(
         self, blobs: Sequence[str] | None, start: str | None = None, end: str | None = None
     ) -> dict[str, Array]:
         self.reshape()
@@ -217,7 +225,8 @@ class Net(BatchedNet):
 
         diffs      further blobs whose gradient to return
         top_diffs  gradients of output blobs, in their shapes, instead of net.blobs[name].diff.  A loss starts from its
-                   weight, another output without a gradient from zero
+                   weight; the top of `start` from its gradient of the last backward pass.  With another output without
+                   a gradient no backward begins, unless the net has force_backward: then it is zero
 
         Returns gradients by name: of the inputs, or of the bottoms of `end`, and of `diffs`; the arrays are copies.
         Gradients of parameters (net.params[layer][i].diff) accumulate until net.clear_param_diffs().  To continue from
@@ -225,7 +234,7 @@ class Net(BatchedNet):
         """
         _, passes = self._ready()
         if not passes.history:
-            raise InputError("backward needs what a forward pass leaves; call net.forward() first")
+            self._run_before_forward(passes)
         last = passes.history[-1]
         top = last.last if start is None else self._index(start)
         bottom = last.first if end is None else self._index(end)
@@ -243,9 +252,25 @@ class Net(BatchedNet):
         names = [*(self.inputs if end is None else self.bottom_names[end]), *(diffs or ())]
         for name in names:
             self.blobs[name]
-        fed = {version: self._diffs[name] for name, version in leaves.items() if name in self._diffs}
+        starts = {version: self._start_of(name) for name, version in leaves.items()}
+        fed = {version: array for version, array in starts.items() if array is not None}
         self._run_backward(top, bottom, fed, names)
         return {name: np.array(self.blobs[name].diff) for name in dict.fromkeys(names)}
+
+    def _run_before_forward(self, passes: Passes) -> None:
+        raise InputError("backward needs what a forward pass leaves; call net.forward() first")
+
+    def _start_of(self, name: str) -> Array | None:
+        """The gradient from which a backward pass starts at blob `name`; None for a loss, and if there is none."""
+        _, passes = self._ready()
+        if name in self._diffs:
+            return self._diffs[name]
+        if self.blob_loss_weights[name]:
+            return None
+        if passes.computes_diff(name) and passes.reaches(name):
+            return np.array(passes.diff(name))
+        forced = self._definition.message.force_backward
+        return np.zeros(self.blobs[name].shape, np.float32) if forced else None
 
     def _run_backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str]) -> None:
         _, passes = self._ready()
@@ -275,7 +300,7 @@ class Net(BatchedNet):
     @exclusive
     def clear_param_diffs(self) -> None:
         """Set the gradients of all parameters to zero."""
-        for blobs in self.params.values():
+        for blobs in self._params.values():
             for blob in blobs:
                 blob.diff[...] = 0
 
@@ -283,6 +308,7 @@ class Net(BatchedNet):
         session, passes = self._ready()
         try:
             passes.forward(first, last, self._next_batch(first, last), self._write_parameters, wanted)
+            self._recording.add_all(session.context["results"])
         except InputError as error:
             raise self._definition.placed(error) from None
         finally:
@@ -299,10 +325,13 @@ class Net(BatchedNet):
         layers = self._definition.layers[first : last + 1]
         if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
             return {}
+        self._give_inputs()
+        return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
+
+    def _give_inputs(self) -> None:
         for layer in self._definition.layers:
             if layer.type == "Input":
                 self._open_feeds.give(0, layer.name, [self._input(name) for name in layer.message.top])
-        return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
 
     @property
     def _open_feeds(self) -> Feeds:
@@ -325,10 +354,9 @@ class Net(BatchedNet):
             session = Session(self._definition, device, self._step, self._seed)
             session.initial = list(self._initial)
             trains = self._definition.phase == PHASES["TRAIN"] and any(self.blob_loss_weights.values())
-            passes = Passes(
-                self._definition, session, self._keep, trains or bool(self._definition.message.force_backward)
-            )
-            self._session, self._passes = session, passes
+            trains = trains or bool(self._definition.message.force_backward)
+            passes = Passes(self._definition, session, self._keep, trains, self._given)
+            self._session, self._passes, self._recording = session, passes, Recording(self._definition)
         return self._session, self._passes
 
     # -- inputs and blobs ------------------------------------------------------------------------------------------
@@ -337,12 +365,29 @@ class Net(BatchedNet):
     def _input(self, name: str) -> Array:
         """The array that the next forward pass reads."""
         shape = self.blobs[name].shape
-        if name not in self._inputs or self._inputs[name].shape != shape:
-            self._inputs[name] = np.zeros(shape, np.float32)
-        return self._inputs[name]
+        if name not in self._input_arrays or self._input_arrays[name].shape != shape:
+            self._input_arrays[name] = np.zeros(shape, np.float32)
+        return self._input_arrays[name]
+
+    def _given(self, name: str) -> Array | None:
+        """The array of a blob that every forward pass reads, and to which a user may write; None for other blobs."""
+        layer = self._makers[name]
+        if layer.type == "Input":
+            return self._input(name)
+        return self._constant(name) if layer.type == "DummyData" else None
+
+    def _constant(self, name: str) -> Array | None:
+        """The array that each batch of an Input or DummyData layer has, unless a later layer overwrites the blob."""
+        layer = self._makers[name]
+        if layer.type not in GIVEN or len(self._definition.versions[name]) > 1:
+            return None
+        return self._open_feeds.constant(self._number, layer.name, list(layer.message.top).index(name))
 
     def _data(self, name: str) -> Array:
         with self._lock:
+            given = self._given(name)
+            if given is not None:
+                return given
             _, passes = self._ready()
             return passes.data(name)
 
@@ -379,9 +424,14 @@ class Net(BatchedNet):
     @exclusive
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
+        self._write_weights(path, path)
+
+    def _write_weights(self, path: PathName, form: PathName) -> None:
+        """Write the parameters, in the format of the name `form`."""
         self._write_parameters()
         net = self._definition
-        write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
+        layers = Parameters((net,), self._runner(), 0).file_layers()
+        write_weights(path, net.name, layers, net.names_in_file, form=form)
 
     @exclusive
     def load(self, path: PathName) -> None:
@@ -399,23 +449,23 @@ class Net(BatchedNet):
     @exclusive
     def share_with(self, other: Net) -> None:
         """Use the parameters of `other` in layers of the same names; they are read before each pass."""
-        for layer, blobs in self.params.items():
-            if layer not in other.params:
+        for layer, blobs in self._params.items():
+            if layer not in other._params:
                 continue
-            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other.params[layer]))
+            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other._params[layer]))
             if mine != theirs:
                 raise InputError(
                     f"has parameters of {shapes_text(mine)} here, and of {shapes_text(theirs)} in the other net; make "
                     "them equal, or rename one of the layers",
                     layer=layer,
                 )
-        self._lenders = {layer: other for layer in self.params if layer in other.params}
+        self._lenders = {layer: other for layer in self._params if layer in other._params}
 
     def _borrow(self) -> None:
         """Copy the parameters of shared layers from their owners."""
         for layer in self._definition.layers:
             if layer.name in self._lenders:
-                lent = self._lenders[layer.name].params[layer.name]
+                lent = self._lenders[layer.name]._params[layer.name]
                 for (name, _param), blob in zip(layer.params, lent):
                     self._runner().write(name, blob.data)
 
@@ -447,7 +497,7 @@ class Net(BatchedNet):
         Parameters stay.  InputError, without any change, if a layer's parameters would get another shape."""
         for name, shape in shapes.items():
             self.blobs[name].reshape(*shape)
-        current = {name: self._definition.blobs[self._version(name)].shape for name in self.inputs}
+        current = {name: self._definition.blobs[self._version(name)].shape for name in (*self.inputs, *self._shapes)}
         wanted = {**current, **self._shapes}
         if wanted == current:
             self._shapes.clear()
@@ -455,11 +505,12 @@ class Net(BatchedNet):
         old = self._definition
         try:
             options = replace(self._options, inputs={**(self._options.inputs or {}), **wanted})
-            new = built_net(self._file, self.phase, options)
+            new = built_net(self._file, self.phase, options, old)
             check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()
             raise
+        self._options = options
         self._replace_definition(new)
 
     def _replace_definition(self, new: graph_net.Net) -> None:

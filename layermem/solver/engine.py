@@ -22,7 +22,7 @@ from layermem.distributed.group import Group
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.graph.ops import Graph
+from layermem.graph.ops import GRADIENT, Graph
 from layermem.graph.train import CLIP, HOLD, OVERFLOW
 from layermem.proto.schema import Message
 from layermem.report.events import Output
@@ -80,6 +80,9 @@ class Engine:
         self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count, shared)
         self.feeds: Feeds | None = None
         self._first_test = len(graphs) - len(nets.tests)
+        diffs = [name for name, each in self.runner.persistent.items() if each.kind == GRADIENT]
+        zeroed = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
+        self._held_gradients = [name for name in diffs if name not in zeroed]  # those that no update graph zeroes
         self._reported = [reported(net) for net in nets.all]
         self.before_run: list[Callable[[], None]] = []  # called around each run of a schedule
         self.after_run: list[Callable[[], None]] = []
@@ -125,9 +128,10 @@ class Engine:
                       follows the step
         requests      requests to pass on to the other ranks"""
         ranks, size = self.ranks, self.param.iter_size
-        self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
+        self._set_rate(iteration)
         if self.loss_scale is not None:
             self.context["loss_scale"], self.context["skipped"] = self.loss_scale.scale, self.loss_scale.skipped
+        self._around(self._zero_gradients)
         objectives = []
         for sub_step in range(ranks.sub_steps):
             self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
@@ -136,7 +140,7 @@ class Engine:
             objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
         on_gradient()
-        updated = self._around(lambda: self.runner.run(1)) if self._first_test > 1 else values
+        updated = self._update() if self._first_test > 1 else values
         if self.loss_scale is not None:
             norms = [updated[name] for name in (f"{CLIP}.norm", f"{OVERFLOW}.norm") if name in updated]
             self.loss_scale.count(float(norms[0]) if norms else 0.0)
@@ -152,6 +156,27 @@ class Engine:
             for of_rank, _, _ in gathered:
                 loss += of_rank[sub_step] / size
         return loss, gathered[-1][1]
+
+    def update(self, iteration: int) -> None:
+        """Update the parameters from the gradients that are held now, as at the end of this iteration."""
+        self._set_rate(iteration)
+        self._update()
+
+    def _set_rate(self, iteration: int) -> None:
+        self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
+
+    def _update(self) -> Mapping[str, np.ndarray]:
+        """Run the graph of updates.  Blobs that the step holds can be read after it if it overwrites none of them."""
+        last = self._last
+        updated = self._around(lambda: self.runner.run(1))
+        schedule = self.runner.program.schedules[1]
+        if all(schedule.graph.buffers[each.buffer].persistent for each in schedule.residencies if each.buffer):
+            self._last = last
+        return updated
+
+    def _zero_gradients(self) -> None:
+        for name in self._held_gradients:
+            self.runner.zero(name)
 
     def forward(self, iteration: int) -> float:
         """Run the next batch forward, without an update, and return its loss.

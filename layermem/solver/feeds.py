@@ -42,6 +42,7 @@ class Feeds:
         self._restored: dict[tuple[int, str], State] = {}  # positions of array feeds that have no arrays yet
         # Positions before batches of `prefetch`, and these batches.
         self._prefetched: dict[int, tuple[Position, Batch]] = {}
+        self._written: set[int] = set()  # nets with constants to which a caller may write
         try:
             for net in self.nets:
                 self.feeds.append({})
@@ -83,11 +84,11 @@ class Feeds:
     def prefetch(self, index: int) -> Batch | None:
         """Read the batch that `next` will return; until `next`, positions are still those before it.
 
-        None for nets with array feeds, because the caller may change arrays until the net runs, and for a feed that
-        fails, whose error `next` raises.
+        None for nets with arrays that the caller may change until the net runs, and for a feed that fails, whose error
+        `next` raises.
         """
         if index not in self._prefetched:
-            if any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
+            if index in self._written or any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
                 return None
             before = self.position(index)
             try:
@@ -110,6 +111,21 @@ class Feeds:
         position = self._restored.pop((index, layer), None)
         if position is not None:
             feed.restore(position)
+
+    def share(self, index: int, other: Feeds, theirs: int) -> None:
+        """Let net `index` read the arrays that callers give to net `theirs` of `other`, which is the same net."""
+        for name, feed in self.feeds[index].items():
+            feed.share(other.feeds[theirs][name])
+
+    def constant(self, index: int, layer: str, top: int) -> np.ndarray | None:
+        """The array of an Input or DummyData layer of net `index` that is in every batch, to which a caller may write;
+        None for other tops."""
+        array = self.feeds[index][layer].constant(top)
+        if array is not None and index not in self._written:
+            self._written.add(index)
+            if index in self._prefetched:
+                self.seek(index, self._prefetched[index][0])
+        return array
 
     def position(self, index: int) -> Position:
         """The position of the next batch of net `index`, by layer, as values that JSON can hold."""

@@ -1,6 +1,7 @@
 """Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
-graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
+graphs   train step, updates (with iter_size > 1, when gradients are held over several steps, or holds_gradients), test
+         nets
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class StepOptions:
                  "*.diff" holds the gradients of parameters
     """
 
+    # holds_gradients: gradients are persistent, and the updates a schedule of their own that leaves them as they are
+
     device: str | Device = "cpu"
     budget: Budget = None
     host_budget: Budget = None
@@ -75,6 +78,7 @@ class StepOptions:
     ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
+    holds_gradients: bool = False
 
     @classmethod
     def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
@@ -111,7 +115,7 @@ def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
     check_keep_shareable(options.keep, ranks)
-    parts = partial(_parts_of_solver, file, nets, options.keep, ranks)
+    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, options.holds_gradients)
     return _job(nets.all, rule_of(file.message), parts, ranks, options)
 
 
@@ -153,15 +157,20 @@ def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
     )
 
 
-def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device) -> StepParts:
+def _parts_of_solver(
+    file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, holds_gradients: bool, device: Device
+) -> StepParts:
     param, net = file.message, nets.train
     rule, clip = rule_of(param), param.clip_gradients >= 0
+    in_step = None if holds_gradients and ranks.micro_batches == 1 else rule  # shared_graphs takes out other updates
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
-        held = param.iter_size > 1
+        held = param.iter_size > 1 or holds_gradients
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         outputs, kept = [each.version for each in reported(net)], kept_names(net, keep)
-        return train_graph(net, device, rule, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused)
+        return train_graph(
+            net, device, in_step, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused
+        )
 
     def test(net: Net, unfused: Collection[str] = ()) -> Graph:
         return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
@@ -170,7 +179,9 @@ def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: R
         net,
         device,
         step,
-        update=partial(update_graph, net, device, rule, clip=clip) if ranks.sub_steps > 1 else None,
+        update=partial(update_graph, net, device, rule, clip=clip, zeroes=not holds_gradients)
+        if ranks.sub_steps > 1 or holds_gradients
+        else None,
         tests=nets.tests,
         test=test,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),

@@ -63,6 +63,8 @@ class Training:
     interrupted  whether a signal or request("stop") ended solve()
     """
 
+    holds_gradients = False  # whether updates are a schedule of their own, by which a user may update too
+
     def __init__(
         self,
         file: SolverFile | PathName,
@@ -78,7 +80,7 @@ class Training:
         folder = step.spill_folder
         rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
         spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
-        planned = replace(step, device=self.device, spill=spill)
+        planned = replace(step, device=self.device, spill=spill, holds_gradients=self.holds_gradients)
         report = self.group.agree(lambda: self._prepare(file, options, planned, run))
         self.program, self.job = report.program, report.job  # in the chosen slices
         self.report = replace(report, search=None)  # without the caches of the planners

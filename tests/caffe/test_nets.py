@@ -47,8 +47,8 @@ def test_weights_are_saved_and_loaded_as_hdf5(folder):
     net.save_hdf5("w.h5")
     other.load_hdf5("w.h5")
     assert np.all(other.params["fc"][0].data == 2)
-    with pytest.raises(InputError, match=r"'w.caffemodel' does not end in .h5; rename it"):
-        net.save_hdf5("w.caffemodel")
+    net.save_hdf5("w.caffemodel")  # the format is that of the method, not of the name
+    assert (folder / "w.caffemodel").read_bytes() == (folder / "w.h5").read_bytes()
 
 
 def test_gradients_of_parameters_are_cleared():
@@ -92,6 +92,4 @@ def test_every_name_is_there_and_explains_itself():
 def test_a_name_that_is_not_there_is_answered():
     with pytest.raises(AttributeError, match=r"no 'SGDSolvr' in module 'caffe', .*; did you mean 'SGDSolver'\?"):
         caffe.SGDSolvr  # noqa: B018
-    with pytest.raises(AttributeError, match="no 'NCCL' in module 'caffe': a net runs in one process; several GPUs"):
-        caffe.NCCL  # noqa: B018
     assert caffe.__version__ == "1.0.0"
