@@ -147,7 +147,7 @@ class TrainNet(SolverPycaffe):
 class Solver(solver.Solver):
     """layermem.Solver with the device and the options of caffe.set_mode_gpu, caffe.configure, ...
 
-    It writes Caffe's log lines to standard error.  Without a budget, its nets support everything that pycaffe's do:
+    It writes Caffe's log lines to standard error, and goes on when a loss is not finite.  Without a budget, its nets support everything that pycaffe's do:
     blobs and gradients are held to the end of a step, and forward and backward calls use a separate arena.  With a
     budget, its nets are those of layermem.Solver, in the single arena that the budget bounds.
     """
@@ -160,7 +160,9 @@ class Solver(solver.Solver):
             file.message.type = self.kind
         seed = modes.seed()
         given = {} if seed is None or file.message.random_seed >= 0 else {"seed": seed}
-        chosen = {**modes.options(), **given, "log": Log(sys.stderr), **options}
+        chosen = {**modes.options(), **given, "log": Log(sys.stderr), "allow_nan": True, **options}
+        if not file.message.HasField("max_iter"):
+            chosen.setdefault("iterations", 0)  # Caffe's default, for a script that only steps
         self._bounded = chosen.get("budget") is not None
         self.holds_gradients = not self._bounded
         if not self._bounded:
