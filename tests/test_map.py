@@ -212,7 +212,6 @@ TESTED_ELSEWHERE = {
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),
     "interactive/inputs.py": ("interactive/test_net.py", "arrays that a net is given"),
     "interactive/views.py": ("interactive/test_net.py", "what a net shows"),
-    "interactive/passes.py": ("interactive/test_net.py", "what passes leave, net by net"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
     "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),

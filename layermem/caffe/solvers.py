@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
 from layermem.caffe import modes
@@ -21,7 +20,7 @@ from layermem.caffe.process import NCCL
 from layermem.errors import InputError
 from layermem.interactive import solver
 from layermem.interactive.blob import Array, Blob, NetBlob
-from layermem.interactive.net import GIVEN, Net
+from layermem.interactive.net import Net
 from layermem.interactive.solver_net import INSTEAD, SolverNet
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
@@ -42,8 +41,8 @@ class HandNet(Pycaffe):
     """
 
     def __init__(self, of: Solver, number: int):
-        definition, self._engine, self._engine_number = of.nets.all[number], of._engine, number
-        self._earlier = definition
+        self._of = SolverNet(of._engine, number, of.report)
+        self._earlier = definition = self._of.definition
         super().__init__(
             definition.file,
             "TEST" if number else "TRAIN",
@@ -57,11 +56,7 @@ class HandNet(Pycaffe):
         self.share_with(of.net)
 
     def _given(self, name: str) -> Array | None:
-        layer = self._makers[name]
-        if layer.type not in GIVEN or len(self._definition.versions[name]) > 1:
-            return None
-        top = list(layer.message.top).index(name)
-        return self._engine.open_feeds.constant(self._engine_number, layer.name, top)
+        return self._of._given(name)
 
     def _input(self, name: str) -> Array:
         given = self._given(name)
@@ -70,12 +65,11 @@ class HandNet(Pycaffe):
         return given
 
     def _give_inputs(self) -> None:
-        self._open_feeds.share(0, self._engine.open_feeds, self._engine_number)
+        self._open_feeds.share(0, self._of._open_feeds, self._of._number)
 
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
         """Set the arrays of the MemoryData layer, for the solver too."""
-        arrays = [np.asarray(data), np.asarray(labels)]
-        self._engine.open_feeds.give(self._engine_number, self._memory_data(), arrays)
+        self._of.set_input_arrays(data, labels)
 
     @exclusive
     def reshape(self, **shapes: Sequence[int]) -> None:
@@ -147,9 +141,10 @@ class TrainNet(SolverPycaffe):
 class Solver(solver.Solver):
     """layermem.Solver with the device and the options of caffe.set_mode_gpu, caffe.configure, ...
 
-    It writes Caffe's log lines to standard error, and goes on when a loss is not finite.  Without a budget, its nets support everything that pycaffe's do:
-    blobs and gradients are held to the end of a step, and forward and backward calls use a separate arena.  With a
-    budget, its nets are those of layermem.Solver, in the single arena that the budget bounds.
+    It writes Caffe's log lines to standard error, and goes on when a loss is not finite.  Without a budget, its nets
+    support everything that pycaffe's do: blobs and gradients are held to the end of a step, and forward and backward
+    calls use a separate arena.  With a budget, its nets are those of layermem.Solver, in the single arena that the
+    budget bounds.
     """
 
     kind: ClassVar[str | None] = None  # the type of solver; None: the type in the file

@@ -34,6 +34,7 @@ __all__ = [
     "BackwardRange",
     "Section",
     "diff_buffer",
+    "oldest_version",
     "outside_blobs",
     "section_graph",
     "section_outputs",
@@ -114,12 +115,17 @@ def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
     return tuple(dict.fromkeys(blob for blob in read if blob not in made))
 
 
+def oldest_version(net: Net, name: str, backward: BackwardRange) -> str | None:
+    """The oldest version of blob `name` that the layers of `backward` read or write; None if there is none."""
+    inside = net.layers[backward.end : backward.start + 1]
+    touched = {blob for layer in inside for blob in (*layer.bottoms, *layer.tops)}
+    return next((version for version in net.versions[name] if version in touched), None)
+
+
 def diff_buffer(net: Net, name: str, graph: Graph, backward: BackwardRange) -> str | None:
     """The buffer with what Caffe has in the diff of `name` after `backward`: the gradient of the oldest version that
     its layers read or write."""
-    inside = net.layers[backward.end : backward.start + 1]
-    touched = {blob for layer in inside for blob in (*layer.bottoms, *layer.tops)}
-    oldest = next((version for version in net.versions[name] if version in touched), None)
+    oldest = oldest_version(net, name, backward)
     if oldest in (None, net.versions[name][0]):
         return train.diff_buffer(net, name, graph)
     return f"{oldest}.diff" if f"{oldest}.diff" in graph.buffers else None

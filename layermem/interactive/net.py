@@ -12,16 +12,15 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetOptions
-from layermem.interactive.batching import BatchedNet
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
-from layermem.interactive.inputs import as_numbers, check_names, shapes_text
+from layermem.interactive.fed_net import FedNet
+from layermem.interactive.inputs import as_numbers, shapes_text
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
@@ -45,10 +44,9 @@ from layermem.utils.text import shape_text
 
 PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
-GIVEN = ("Input", "DummyData")  # layers whose blobs a user may write and reshape
 
 
-class Net(BatchedNet):
+class Net(FedNet):
     """A net of one phase, ready to run: `net.forward(data=x)`, `net.backward()`, `net.predict(x)`.
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
@@ -75,7 +73,6 @@ class Net(BatchedNet):
     blob_loss_weights, top_names, bottom_names   loss weights by blob; names by layer
     """
 
-    _number = 0  # of the net among those of its feeds
     _earlier: graph_net.Net | None = None  # a net whose Python layers go on in this one
 
     def __init__(
@@ -159,10 +156,6 @@ class Net(BatchedNet):
             lambda: self._diff(name),
             (lambda shape: self._set_shape(name, shape)) if self._has_own_shape(name) else None,
         )
-
-    def _has_own_shape(self, name: str) -> bool:
-        """Whether a user may give the blob another shape: that of an Input or DummyData layer."""
-        return self._makers[name].type in GIVEN
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
@@ -308,7 +301,8 @@ class Net(BatchedNet):
         session, passes = self._ready()
         try:
             passes.forward(first, last, self._next_batch(first, last), self._write_parameters, wanted)
-            self._recording.add_all(session.context["results"])
+            if any(layer.type == "HDF5Output" for layer in self._definition.layers[first : last + 1]):
+                self._recording.write_batch(session.context["results"])
         except InputError as error:
             raise self._definition.placed(error) from None
         finally:
@@ -327,17 +321,6 @@ class Net(BatchedNet):
             return {}
         self._give_inputs()
         return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
-
-    def _give_inputs(self) -> None:
-        for layer in self._definition.layers:
-            if layer.type == "Input":
-                self._open_feeds.give(0, layer.name, [self._input(name) for name in layer.message.top])
-
-    @property
-    def _open_feeds(self) -> Feeds:
-        if self._feeds is None:
-            self._feeds = Feeds((self._definition,), self._seed)
-        return self._feeds
 
     def _runner(self) -> Runner:
         """The runner, which holds the parameters."""
@@ -361,28 +344,6 @@ class Net(BatchedNet):
 
     # -- inputs and blobs ------------------------------------------------------------------------------------------
 
-    @exclusive
-    def _input(self, name: str) -> Array:
-        """The array that the next forward pass reads."""
-        shape = self.blobs[name].shape
-        if name not in self._input_arrays or self._input_arrays[name].shape != shape:
-            self._input_arrays[name] = np.zeros(shape, np.float32)
-        return self._input_arrays[name]
-
-    def _given(self, name: str) -> Array | None:
-        """The array of a blob that every forward pass reads, and to which a user may write; None for other blobs."""
-        layer = self._makers[name]
-        if layer.type == "Input":
-            return self._input(name)
-        return self._constant(name) if layer.type == "DummyData" else None
-
-    def _constant(self, name: str) -> Array | None:
-        """The array that each batch of an Input or DummyData layer has, unless a later layer overwrites the blob."""
-        layer = self._makers[name]
-        if layer.type not in GIVEN or len(self._definition.versions[name]) > 1:
-            return None
-        return self._open_feeds.constant(self._number, layer.name, list(layer.message.top).index(name))
-
     def _data(self, name: str) -> Array:
         with self._lock:
             given = self._given(name)
@@ -402,22 +363,6 @@ class Net(BatchedNet):
                 shape = self._definition.blobs[self._version(name)].shape
                 self._diffs[name] = np.full(shape, self.blob_loss_weights[name], session.device.real)
             return self._diffs[name]
-
-    def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
-        if not inputs:
-            return
-        check_names(inputs, self.inputs, "input")
-        self.reshape()
-        for name, value in inputs.items():
-            array, shape = as_numbers(name, value), self.blobs[name].shape
-            if array.shape != shape:
-                new = ", ".join(map(str, array.shape))
-                raise InputError(
-                    f"input '{name}' has the shape {shape_text(shape)}, and was given {shape_text(array.shape)}; call "
-                    f"net.reshape({name}=({new})) first, or use net.predict for any number of items"
-                )
-        for name, value in inputs.items():
-            self._input(name)[...] = value
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -533,15 +478,3 @@ class Net(BatchedNet):
         session.close()
         self._initial = [same]
         self._ready()[1].continue_from(passes)
-
-    @exclusive
-    def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, cyclically."""
-        self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])
-
-    def _memory_data(self) -> str:
-        """The name of the MemoryData layer."""
-        for layer in self._definition.layers:
-            if layer.type == "MemoryData":
-                return layer.name
-        raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")

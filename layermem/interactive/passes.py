@@ -16,7 +16,15 @@ import numpy as np
 
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
-from layermem.graph.sections import FED_BLOB, FED_DIFF, BackwardRange, Section, diff_buffer, outside_blobs
+from layermem.graph.sections import (
+    FED_BLOB,
+    FED_DIFF,
+    BackwardRange,
+    Section,
+    diff_buffer,
+    oldest_version,
+    outside_blobs,
+)
 from layermem.interactive.session import Array, Bound, Session
 
 Batch = dict[str, list[Array]]
@@ -42,6 +50,10 @@ class BackwardPass:
     start: int
     end: int
     fed: Mapping[str, Array]
+
+    @property
+    def range(self) -> BackwardRange:
+        return BackwardRange(self.start, self.end, tuple(self.fed))
 
 
 class Passes:
@@ -130,8 +142,8 @@ class Passes:
         """Whether the last backward pass computed the gradient of blob `name`, instead of reading it."""
         if self.backward_pass is None:
             return False
-        fed = any(version in self.backward_pass.fed for version in self.net.versions[name])
-        return self._has_diff(name) and not fed
+        oldest = oldest_version(self.net, name, self.backward_pass.range)
+        return oldest is not None and oldest not in self.backward_pass.fed
 
     def leaves(self, start: int, end: int) -> dict[str, str]:
         """Blobs of layers end .. start that none of these layers overwrites: name -> version."""
@@ -245,15 +257,14 @@ class Passes:
     def _diff_buffer(self, name: str, bound: Bound) -> str | None:
         """The buffer with the gradient of blob `name` after the last backward pass."""
         assert self.backward_pass is not None
-        inside = BackwardRange(self.backward_pass.start, self.backward_pass.end)
-        return diff_buffer(self.net, name, bound.schedule.graph, inside)
+        return diff_buffer(self.net, name, bound.schedule.graph, self.backward_pass.range)
 
     def reaches(self, name: str) -> bool:
         """Whether a gradient reaches the blob, or may reach it: the layers that write it may be fused with its
         readers."""
         forward, again = self.history[-1], self.backward_pass
         assert again is not None
-        section = self._section(forward.first, forward.last, BackwardRange(again.start, again.end, tuple(again.fed)))
+        section = self._section(forward.first, forward.last, again.range)
         graph = self.session.bind(section).schedule.graph
         newest = self.net.versions[name][-1]
         return newest not in graph.buffers or f"{newest}.diff" in graph.buffers

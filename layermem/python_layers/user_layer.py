@@ -203,7 +203,8 @@ class UserLayer:
         text = printable(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()))
         text = f": {text[:MOST_TEXT]}" if text else ""
         what = f"fails in {where} of its Python class {self.class_name}: {type(error).__name__}{text}"
-        fault = input_error_of(type(error))(what, path=file, line=line, layer=self.name)
+        kind: Any = type(error)
+        fault = input_error_of(kind)(what, path=file, line=line, layer=self.name)
         fault.__dict__.update({name: value for name, value in vars(error).items() if name not in vars(fault)})
         return fault
 

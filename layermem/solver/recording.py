@@ -37,9 +37,9 @@ class Recording:
         for blob in {blob for blobs in self.files.values() for blob in blobs}:
             self.rows.setdefault(blob, []).append(values[blob])
 
-    def add_all(self, values: Mapping[str, np.ndarray]) -> None:
-        """Write a file of one batch, if it has all blobs."""
-        if self.files and all(blob in values for blobs in self.files.values() for blob in blobs):
+    def write_batch(self, values: Mapping[str, np.ndarray]) -> None:
+        """Write files of one batch, if it has all blobs."""
+        if all(blob in values for blobs in self.files.values() for blob in blobs):
             self.add(values)
             self.write()
 
