@@ -159,7 +159,7 @@ class Solver(solver.Solver):
         if not file.message.HasField("max_iter"):
             chosen.setdefault("iterations", 0)  # Caffe's default, for a script that only steps
         self._bounded = chosen.get("budget") is not None
-        self.holds_gradients = not self._bounded
+        self._holds_gradients = not self._bounded
         if not self._bounded:
             chosen.setdefault("keep", ("*",))
         super().__init__(file, **chosen)

@@ -1,7 +1,7 @@
 """Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
-graphs   train step, updates (with iter_size > 1, when gradients are held over several steps, or holds_gradients), test
-         nets
+graphs   train step, updates (only where gradients are held: over several steps with iter_size > 1, or as
+         holds_gradients asks), test nets
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ class StepOptions:
                  "*.diff" holds the gradients of parameters
     """
 
-    # holds_gradients: gradients are persistent, and the updates a schedule of their own that leaves them as they are
-
     device: str | Device = "cpu"
     budget: Budget = None
     host_budget: Budget = None
@@ -78,7 +76,6 @@ class StepOptions:
     ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
-    holds_gradients: bool = False
 
     @classmethod
     def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
@@ -108,14 +105,24 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
     return _job((net,), MOMENTUM, None, ranks, options)
 
 
-def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
+def solver_job(
+    file: SolverFile,
+    nets: Nets,
+    options: StepOptions = StepOptions(),
+    ranks: Ranks | None = None,
+    *,
+    holds_gradients: bool = False,
+) -> Job:
     """The step of a solver's train net with its own update, and its test nets in the same arena, on one of `ranks` (by
-    default the first)."""
+    default the first).
+
+    holds_gradients   gradients are persistent, and the updates are a graph of their own that leaves them as they are
+    """
     ranks = ranks or ranks_of(file, options.ranks)
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
     check_keep_shareable(options.keep, ranks)
-    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, options.holds_gradients)
+    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, holds_gradients)
     return _job(nets.all, rule_of(file.message), parts, ranks, options)
 
 

@@ -63,7 +63,7 @@ class Training:
     interrupted  whether a signal or request("stop") ended solve()
     """
 
-    holds_gradients = False  # whether updates are a schedule of their own, by which a user may update too
+    _holds_gradients = False  # whether updates are a schedule of their own, by which a user may update too
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Training:
         folder = step.spill_folder
         rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
         spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
-        planned = replace(step, device=self.device, spill=spill, holds_gradients=self.holds_gradients)
+        planned = replace(step, device=self.device, spill=spill)
         report = self.group.agree(lambda: self._prepare(file, options, planned, run))
         self.program, self.job = report.program, report.job  # in the chosen slices
         self.report = replace(report, search=None)  # without the caches of the planners
@@ -133,9 +133,10 @@ class Training:
             snapshots.check_size(self.nets.train, self.param)
             snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
             snapshots.remove_orphans(self.param.snapshot_prefix)
-        job = solver_job(self.file, self.nets, step, ranks)
+        make = partial(solver_job, self.file, self.nets, step, ranks, holds_gradients=self._holds_gradients)
+        job = make()
         while self.device.check_kernels(job.graphs, self._note):
-            job = solver_job(self.file, self.nets, step, ranks)
+            job = make()
         job = job.with_host_budget(step.host_budget).with_slices(step.slices)
         if step.measure == ONCE:
             job = measure_once(job, self.device, step.strategy, step.budget, step.plan)
