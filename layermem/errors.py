@@ -60,12 +60,15 @@ class InputError(LayermemError):
         """Return this error with the unknown parts of its location filled in; a line is taken only with its own
         file."""
         other_file = self.path is not None and path is not None and self.path != path
-        return type(self)(
+        error = type(self)(
             self.what,
             path=self.path if self.path is not None else path,
             line=self.line if self.line is not None or other_file else line,
             layer=self.layer if self.layer is not None else layer,
         )
+        own = {name: value for name, value in vars(self).items() if name not in vars(InputError) | vars(LayermemError)}
+        error.__dict__.update({**own, **vars(error)})  # attributes of an exception of the user's code
+        return error
 
 
 class ArgumentError(InputError, ValueError):

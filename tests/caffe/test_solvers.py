@@ -242,7 +242,8 @@ def test_blobs_and_gradients_are_there_after_a_step(folder, rest):
 
 
 def test_arrays_of_a_memory_data_layer_are_those_of_passes_by_hand_and_of_steps(folder):
-    data = 'layer { name: "d" type: "MemoryData" top: "x" top: "y" memory_data_param { batch_size: 4 channels: 3 height: 1 width: 1 } }'
+    block = "memory_data_param { batch_size: 4 channels: 3 height: 1 width: 1 }"
+    data = f'layer {{ name: "d" type: "MemoryData" top: "x" top: "y" {block} }}'
     (folder / "net.prototxt").write_text(data + FED.format(kind="Input", block="").split("\n", 2)[2])
     (folder / "s.prototxt").write_text(
         f'net: "net.prototxt" base_lr: {RATE} lr_policy: "fixed" test_iter: 1 test_interval: 9'
@@ -272,7 +273,7 @@ def test_a_net_of_its_own_shares_the_weights_of_a_solver(folder):
 def test_a_net_of_a_solver_keeps_its_shapes(folder):
     solver = fed_solver(folder, "Input")
     solver.net.blobs["x"].reshape(4, 3)  # as it is
-    with pytest.raises(InputError, match="shape follows; reshape an input|is planned for its shapes"):
+    with pytest.raises(InputError, match=r"shape follows; reshape an input|is planned for its shapes"):
         solver.net.blobs["x"].reshape(2, 3)
 
 
