@@ -14,6 +14,8 @@
 Public names are imported on first use: `import layermem` needs no compiler, no PyCUDA and no GPU.
 """
 
+import os
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,13 @@ __all__ = [
     "PythonLayer", "Solver", "caffe", "compile", "deploy", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
+
+
+_PROTOBUF = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+if (_chosen := os.environ.get(_PROTOBUF, "upb")) not in ("upb", "python"):  # as for pycaffe; protobuf would not import
+    del os.environ[_PROTOBUF]
+    _what = f"{_PROTOBUF}={_chosen} is not there in today's protobuf, and is ignored; unset it, or set it to upb"
+    warnings.warn_explicit(_what, UserWarning, "layermem", 0)
 
 
 def __getattr__(name: str) -> Any:

@@ -192,13 +192,13 @@ class NestedPlanner:
         dropped: Sequence[int],
         drop_at: int,
         overlays: int,
+        settings: SearchSettings = ...,
     ) -> None: ...
     def least_bytes_with_offloads(self, activations: Sequence[int], state: Sequence[int]) -> int: ...
     def minimum(self) -> NestedPlan: ...
     def plan(
-        self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100
+        self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100, edits: int = 0
     ) -> NestedPlan | None: ...
-    def plan_blocks(self, budget_bytes: int, limit_seconds: float) -> NestedPlan | None: ...
     def plan_with_offloads(
         self,
         budget_bytes: int,
@@ -209,8 +209,8 @@ class NestedPlanner:
         short_gap: int,
         limit_seconds: float,
         copy_limit_bytes: int,
-        from_blocks: bool = False,
     ) -> MixedPlan | None: ...
+    def walk(self, budget_bytes: int) -> None: ...
 
 class Placement:
     @property
@@ -225,6 +225,46 @@ class Placement:
     def offsets(self) -> NDArray[np.int64]: ...
     @property
     def seconds(self) -> float: ...
+
+class SearchSettings:
+    def __init__(self) -> None: ...
+    bisected_exponents: int
+    blocks_from: float
+    chain_highest: float
+    chain_lowest: float
+    chain_seconds: float
+    chain_units: int
+    exchange_percent: int
+    exchange_seconds: float
+    fill_draws: int
+    fill_failures: int
+    fitted_per_level: int
+    high_levels: list[float]
+    hopeless: float
+    hottest: float
+    improve_rounds: int
+    improve_work: int
+    improved_mixed: int
+    improved_walks: int
+    least_blocks: int
+    levels: list[float]
+    lower_walk_work: int
+    lower_walks: int
+    mixed_exponents: int
+    mixed_fit_work: int
+    mixed_halvings: int
+    mixed_improve_work: int
+    mixed_walk_work: int
+    much_less: float
+    repair_candidates: int
+    repair_depth: int
+    repair_draws: int
+    repairs: int
+    tried_per_peak: int
+    walk_halvings: int
+    walk_highest: float
+    walk_lowest: float
+    walk_work: int
 
 class StepBounds:
     def __init__(self, d2h: float, h2d: float) -> None: ...
@@ -303,6 +343,6 @@ def polish_order(
     dropped: Sequence[int],
     overlays: int,
     budget_bytes: int,
-    steps: int,
-    seed: int,
+    edits: int,
+    settings: SearchSettings = ...,
 ) -> list[int]: ...

@@ -31,9 +31,7 @@ TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--thin", action="store_true", help="run one in k cases of tests marked `exhaustive(k)` or `samples(k)`"
-    )
+    parser.addoption("--thin", action="store_true", help="run a part of all cases (tests/thinning.py)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` choose

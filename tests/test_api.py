@@ -1,6 +1,7 @@
 """The public names and their arguments."""
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -151,3 +152,13 @@ def test_means_and_batches_are_as_the_docstrings_say():
     with layermem.Solver("prototxt/digits/solver.prototxt") as solver:
         assert {str(value.dtype) for value in solver.test().values()} == {"float64"}
     assert "float64" in layermem.Solver.test.__doc__ and "whole batches" in layermem.Solver.give.__doc__
+
+
+@pytest.mark.parametrize("chosen", ["cpp", "", "upb2"])
+def test_an_implementation_of_protobuf_that_is_not_there_is_ignored_with_a_word(chosen):
+    variables = {**os.environ, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": chosen}
+    command = [sys.executable, "-m", "layermem", "show", "--net", NET]
+    ended = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert ended.returncode == 0 and "LeNet" in ended.stdout
+    [said] = ended.stderr.splitlines()
+    assert f"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION={chosen} is not there" in said and "unset it" in said

@@ -63,6 +63,7 @@ def texts(file: Path) -> list[list[str]]:
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.name)
 def test_a_notebook_prints_and_shows_what_is_stored_in_it(notebook, tmp_path):
     pytest.importorskip("nbclient")

@@ -1,16 +1,21 @@
-"""Selects the cases of an exhaustive test that run under `pytest --thin`, as in `make check`.
+"""Selects the tests and the cases that run under `pytest --thin`, as in `make check`.
 
     @pytest.mark.exhaustive(4)
     @pytest.mark.parametrize("mode", ["asan", "race"])
     @pytest.mark.parametrize("shape", SHAPES)
 
 marks a test whose cases form a matrix in which neighbours run the same code: about one in four of them runs.  Each
-value of each parameter occurs in one that runs.
+value of each parameter occurs in one that runs.  A matrix without a mark is thinned out by MATRIX_RATE, unless it has
+fewer cases than MATRIX_CASES.
 
     @pytest.mark.samples(4)
     @pytest.mark.parametrize("seed", range(20))
 
 marks one whose cases differ only in a seed, a size, a net, a number format or a mutation: the first of every four runs.
+
+    @pytest.mark.whole
+
+marks one that takes long, and whose parts other tests run too: it is left out.
 
 The choice depends only on the cases, and so is the same in every run.  Without `--thin` all cases run.
 """
@@ -21,6 +26,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
+MATRIX_CASES, MATRIX_RATE = 8, 2
 Key = tuple[Hashable, ...]
 
 
@@ -64,12 +70,15 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             tests.setdefault((item.path, item.cls, item.originalname), []).append(item)
-    left_out: set[pytest.Item] = set()
+    left_out: set[pytest.Item] = {item for item in items if item.get_closest_marker("whole")}
     for cases in tests.values():
-        if marker := cases[0].get_closest_marker("exhaustive"):
-            chosen = representatives(axes([case.callspec.params for case in cases]), *marker.args)
-        elif marker := cases[0].get_closest_marker("samples"):
+        matrix = axes([case.callspec.params for case in cases])
+        if marker := cases[0].get_closest_marker("samples"):
             chosen = list(range(0, len(cases), *marker.args))
+        elif marker := cases[0].get_closest_marker("exhaustive"):
+            chosen = representatives(matrix, *marker.args)
+        elif len(matrix[0]) > 1 and len(matrix) >= MATRIX_CASES:
+            chosen = representatives(matrix, MATRIX_RATE)
         else:
             continue
         left_out |= {*cases} - {cases[place] for place in chosen}

@@ -72,6 +72,9 @@ def class_lines(name: str, cls: type) -> Iterator[str]:
         function = value.fget if isinstance(value, property) else getattr(cls, member) if static else value
         if not (inspect.getdoc(function) or "").startswith((f"{member}(", "(self", "(arg0")):
             continue  # defined by Python, not pybind11
+        if isinstance(value, property) and value.fset is not None:
+            yield f"    {member}: {signature(function, member).rpartition(' -> ')[2]}"
+            continue
         if isinstance(value, property):
             yield "    @property"
         elif static:

@@ -231,7 +231,7 @@ def _print_classes(
             _report(bad)
             items.append({"name": each.name, "error": str(bad.error)})
             continue
-        accuracy.add(each.label, scores)
+        accuracy.add(each.label, each.rows[blob])
         if arguments.json:
             label = {} if each.label is None else {"label": each.label}
             items.append({"name": each.name, **label, "top": score_values(scores)})

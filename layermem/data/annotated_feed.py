@@ -25,8 +25,9 @@ from google.protobuf.message import DecodeError
 from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
 from layermem.data.database import holds_leveldb
-from layermem.data.datum_source import DatumSource
+from layermem.data.datum_source import DatumSource, held_bytes
 from layermem.data.feed import Feed, Opening, Records, check_tops, feed_of
+from layermem.data.layer_files import ResolvePath
 from layermem.data.leveldb_source import LevelDbSource
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.resizing import resizing_of
@@ -72,7 +73,7 @@ class AnnotatedSource(DatumSource):
     def most_boxes(self, batch: int) -> int:
         """The largest number of boxes in `batch` successive records, in the cyclic order of the keys."""
         with self._reading():
-            counts = np.array([self._count(value) for value in self._values()])
+            counts = np.array([self._count(value) for value in self._counted_values()])
         rounds, rest = divmod(batch, len(counts))
         sums = np.concatenate([[0], np.cumsum(np.concatenate([counts, counts]))])
         return int(rounds * counts.sum() + (sums[rest : rest + len(counts)] - sums[: len(counts)]).max())
@@ -157,6 +158,10 @@ class AnnotatedFeed(Feed):
         except InputError:
             source.close()
             raise
+
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        return held_bytes(resolve(param.data_param.source))
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The size of every image, computed from the size of the first."""

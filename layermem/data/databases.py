@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,14 +138,15 @@ def image_records(listing: Path, options: ImageOptions, track: Track = list) -> 
     """The records of the images in a list whose lines are a path and one or more labels."""
     rows = read_rows(listing, options.labels, whole=options.labels == 1)
     first: tuple[int, ...] | None = None
-    for number, (name, words, line) in _numbered(rows, options.shuffle, track):
+    for number, row in _numbered(rows, options.shuffle, track):
+        name, _, line = row
         try:
             key = _key(number, name)
             path = options.root / name if options.root else file_beside(name, listing.parent)
             datum, shape = _datum(path, options)
             first = first or shape
             if options.labels == 1:
-                datum.label = label_of(words[0], listing, line)
+                datum.label = label_of(row, listing)
             if options.check_size and shape != first:
                 sizes = " after images of ".join("x".join(map(str, each)) for each in (shape, first))
                 raise InputError(f"is of {sizes}; resize them to one size with --resize")
@@ -154,7 +155,7 @@ def image_records(listing: Path, options: ImageOptions, track: Track = list) -> 
             raise InputError(f"image '{name}' {error.what}", path=str(listing), line=line) from None
 
 
-def _numbered(entries: list[T], seed: int | None, track: Track) -> Iterator[tuple[int, T]]:
+def _numbered(entries: Sequence[T], seed: int | None, track: Track) -> Iterator[tuple[int, T]]:
     """The entries with their numbers, in the order of the list or in a random order by `seed`."""
     order = [*range(len(entries))]
     if seed is not None:

@@ -106,8 +106,8 @@ def read_items(path: Path, root: Path | None = None, track: Track = list) -> lis
         ]
     else:
         files = [
-            (root / name if root else file_beside(name, path.parent), name, label_of(words[0], path, line))
-            for name, words, line in read_rows(path, 1)
+            (root / row.name if root else file_beside(row.name, path.parent), row.name, label_of(row, path))
+            for row in read_rows(path, 1)
         ]
     return [_file_item(*files[number]) for number in track([*range(len(files))])]
 

@@ -19,6 +19,11 @@ from layermem.data.images import datum_image
 from layermem.data.position import State
 from layermem.errors import InputError
 from layermem.proto.schema import Datum, Message
+from layermem.utils.mapped_pages import release_pages
+
+MAPPED_BYTES = 2**21  # of records that are read before the pages of the database are given back
+HELD_BYTES = 2 * MAPPED_BYTES  # of pages at a time, at most, those around the records included
+RECORD_BYTES = 2**12  # that count for a record of which only the key is read: a page
 
 
 class DatumSource(ABC):
@@ -30,6 +35,8 @@ class DatumSource(ABC):
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
         self.path, self.labels, self.color = path, labels, color
         self._key = b""  # key of the next record
+        self._folder = path.resolve()
+        self._mapped_bytes = 0
 
     # -- the database ------------------------------------------------------------------------------------------
 
@@ -97,12 +104,13 @@ class DatumSource(ABC):
         with self._reading():
             for _ in range(count):
                 self._advance()
+                self._count_mapped(RECORD_BYTES)
 
     def datums(self) -> Iterator[Message | None]:
         """Yield the Datum of every record in the order of keys, or None for an invalid one, without moving the
         position."""
         with self._reading():
-            for value in self._values():
+            for value in self._counted_values():
                 try:
                     yield Datum.FromString(bytes(value))
                 except DecodeError:
@@ -119,9 +127,23 @@ class DatumSource(ABC):
     def state(self) -> State:
         return {"key": self._key.hex()}
 
+    def _count_mapped(self, nbytes: int) -> None:
+        """Count bytes that were read: their pages are mapped, and would add up to the whole database."""
+        self._mapped_bytes += nbytes
+        if self._mapped_bytes > MAPPED_BYTES:
+            self._mapped_bytes = 0
+            release_pages(self._folder)
+
+    def _counted_values(self) -> Iterator[memoryview | bytes]:
+        for value in self._values():
+            self._count_mapped(len(value))
+            yield value
+
     def _datum(self) -> Message:
         try:
-            return Datum.FromString(self._value())
+            value = self._value()
+            self._count_mapped(len(value))
+            return Datum.FromString(value)
         except DecodeError:
             raise self._error(
                 f"is not a Datum; create the {self.kind} with convert_imageset or a similar tool"
@@ -144,6 +166,12 @@ class DatumSource(ABC):
     def _error(self, what: str) -> InputError:
         record = f"(record '{_printable(self._key)}') " if self._key else ""
         return InputError(f"{record}{what}", path=str(self.path))
+
+
+def held_bytes(path: Path) -> int:
+    """Bytes of the pages of a database that are in memory at a time."""
+    files = [path] if path.is_file() else [file for file in path.glob("*") if file.is_file()]
+    return min(HELD_BYTES, sum(512 * file.stat().st_blocks for file in files))
 
 
 def _printable(key: bytes) -> str:

@@ -26,10 +26,10 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 
 from layermem.data.database import open_database
-from layermem.data.datum_source import DatumSource
+from layermem.data.datum_source import DatumSource, held_bytes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
-from layermem.data.list_source import ImageListSource
+from layermem.data.list_source import ImageListSource, list_bytes
 from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.distributed.ranks import Ranks
@@ -240,6 +240,12 @@ class ImageFeed(Feed):
             feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)
         return feed
 
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        if param.type == "Data":
+            return held_bytes(resolve(param.data_param.source))
+        return list_bytes(resolve(param.image_data_param.source), param.image_data_param.root_folder)
+
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
         stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
@@ -288,6 +294,11 @@ class Hdf5Feed(Feed):
             raise InputError("has a transform_param, which HDF5Data does not support; remove it")
         path, files = opening.resolve(p.source), opening.files
         return cls(Hdf5Source(path, param.top, opening.key, shuffle=p.shuffle, named=files), batch)
+
+    @classmethod
+    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+        p = param.hdf5_data_param
+        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle).held_bytes
 
     def _next(self) -> Batch:
         return self.source.read(self.batch)

@@ -2,6 +2,7 @@
 
 An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and OpenCV: blue, green, red.  Conversion to
 gray and resizing give the same numbers as OpenCV, which Caffe uses: integer arithmetic with weights of 11 to 15 bits.
+As OpenCV does, files are turned as their EXIF orientation says, and of 16 bits per channel the upper 8 are taken.
 
 source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray), imgproc/color.hpp;
         libpng pngrtran.c (png_do_rgb_to_gray)
@@ -24,14 +25,18 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 # Weights of blue, green and red by file format, the bits of their sum, and whether the result is rounded.
 GRAY_WEIGHTS = {"PNG": ((3737, 19234, 9797), 15, False), "WEBP": ((3735, 19235, 9798), 15, True)}
 OTHER_GRAY_WEIGHTS = ((1868, 9617, 4899), 14, True)
+DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N")  # gray of 16 bits
+DEEP_FORMATS = ("PNG", "PPM")  # whose mode I has 16 bits
+EXIF_ORIENTATION = 0x112  # of which 1 is upright, 2 to 4 are mirrored or upside down, and 5 to 8 lie on their side
+PIXEL_BYTES = 12  # of a pixel while it is decoded, measured: four in Pillow, and the rest in copies of three
 RESIZE_BITS = 11  # fraction bits of the weights of a resize
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
-    """The image of a Datum.  `color` decodes an encoded image to three channels (True) or one (False); a raw one keeps
-    its channels, as in Caffe."""
+    """The image of a Datum.  `color` decodes an encoded image to three channels (True) or one (False); with None it is
+    as stored, not turned either.  A raw one keeps its channels.  All this is as in Caffe."""
     if datum.encoded:
-        return decode(datum.data, color=color)
+        return decode(datum.data, color=color, turned=color is not None)
     shape = (datum.channels, datum.height, datum.width)
     if datum.data:
         image = np.frombuffer(datum.data, np.uint8)
@@ -42,11 +47,22 @@ def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
     return image.reshape(shape)
 
 
-def decode(raw: bytes, *, color: bool | None = None) -> np.ndarray:
-    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are as in the file."""
+def decoding_bytes(raw: bytes) -> int:
+    """The bytes that a file, and decode() beside it, take at most; 0 if it is no image."""
     try:
         with Image.open(io.BytesIO(raw), formats=FORMATS) as image:
-            return _as_array(image, color)
+            return len(raw) + PIXEL_BYTES * image.width * image.height
+    except Exception:  # decode() says what is wrong
+        return 0
+
+
+def decode(raw: bytes, *, color: bool | None = None, turned: bool = True) -> np.ndarray:
+    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are as in the file.  `turned`: as
+    its EXIF orientation says."""
+    try:
+        with Image.open(io.BytesIO(raw), formats=FORMATS) as image:
+            orientation = _orientation(image) if turned else None
+            return _turn(_as_array(image, color), orientation)
     except InputError:
         raise
     except UnidentifiedImageError:
@@ -59,7 +75,29 @@ def decode(raw: bytes, *, color: bool | None = None) -> np.ndarray:
         raise InputError(f"holds a damaged image ({error}); write it again") from None
 
 
+def _orientation(image: Image.Image) -> int | None:
+    """The EXIF orientation, where Pillow does not follow it itself."""
+    try:
+        return None if image.format == "TIFF" else image.getexif().get(EXIF_ORIENTATION)
+    except Exception:  # damaged metadata, of which the pixels are independent
+        return None
+
+
+def _turn(image: np.ndarray, orientation: int | None) -> np.ndarray:
+    """The image upright, given its EXIF orientation."""
+    if orientation in (5, 6, 7, 8):
+        image = image.transpose(0, 2, 1)
+    if orientation in (3, 4, 7, 8):
+        image = image[:, ::-1]
+    if orientation in (2, 3, 6, 7):
+        image = image[:, :, ::-1]
+    return np.ascontiguousarray(image)
+
+
 def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
+    if image.mode in DEEP_MODES or (image.mode == "I" and image.format in DEEP_FORMATS):
+        gray = (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
+        return np.stack([gray] * (3 if color else 1))
     if image.mode.startswith(("I", "F")):
         raise InputError(f"holds an image of mode {image.mode}; save it with 8 bits per channel")
     mode = "RGBA" if image.mode == "RGBA" and color is None else "RGB"
@@ -67,9 +105,8 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
         color = image.mode not in GRAY_MODES
     if not color:
         return _as_gray(image)[None]
-    pixels = np.asarray(image.convert(mode))
-    order = [2, 1, 0, 3][: pixels.shape[2]]
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[order])
+    planes = np.asarray(image if image.mode == mode else image.convert(mode)).transpose(2, 0, 1)
+    return np.ascontiguousarray(planes[::-1] if mode == "RGB" else planes[[2, 1, 0, 3]])
 
 
 def _as_gray(image: Image.Image) -> np.ndarray:
@@ -99,10 +136,12 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
         return ((resized + 2) >> 2).astype(np.uint8)
     left, right, at_left, at_right = _axis(old_width, width, True)
     top, bottom, at_top, at_bottom = _axis(old_height, height, False)
+    needed, places = np.unique(np.concatenate([top, bottom]), return_inverse=True)
+    image = np.take(image, needed, 1)
     rows = np.take(image, left, 2) * at_left  # int32
     rows += np.take(image, right, 2) * at_right
     rows >>= 4
-    resized, below = np.take(rows, top, 1), np.take(rows, bottom, 1)
+    resized, below = np.take(rows, places[:height], 1), np.take(rows, places[height:], 1)
     resized *= at_top[:, None]
     resized >>= 16
     below *= at_bottom[:, None]

@@ -107,9 +107,9 @@ def _list(path: Path, color: bool, read: Read) -> Iterator[Item | Unreadable]:
         raise InputError("lists no images; write a path in each line", path=str(path))
     for line in lines:
         name, label = line, None
-        head, _, last = line.rpartition(" ")
+        *head, last = line.rsplit(None, 1)
         if head and last.lstrip("-").isdecimal() and not exists(file_beside(line, path.parent)):
-            name, label = head.strip(), int(last)
+            name, label = head[0], int(last)
         yield _file(file_beside(name, path.parent), name, color, label)
 
 

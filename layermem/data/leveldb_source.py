@@ -56,7 +56,6 @@ class LevelDbSource(DatumSource):
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
-        self._folder = path.resolve()
         self.identity, self._database = _acquire(self._folder, path)
         self._closed, self._process = False, os.getpid()
         self._length: int | None = None
@@ -80,6 +79,7 @@ class LevelDbSource(DatumSource):
                 self._length = 0
                 while cursor.valid():
                     self._length += 1
+                    self._count_mapped(len(cursor.value()))
                     cursor.next()
         return self._length
 

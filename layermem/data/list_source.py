@@ -1,4 +1,4 @@
-"""Images listed in a text file, one per line: path, a space, a label.
+"""Images listed in a text file, one per line: path, blanks or tabs, a label.
 
 With shuffle, every pass permutes the list, seeded by (seed, layer, pass); so the state is the number of the next image.
 source  Caffe image_data_layer.cpp
@@ -6,20 +6,79 @@ source  Caffe image_data_layer.cpp
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple, overload
 
 import numpy as np
 
-from layermem.data.images import decode, resize
+from layermem.data.images import decode, decoding_bytes, resize
 from layermem.data.position import State, number_in
 from layermem.errors import InputError
 from layermem.proto.schema import Message
-from layermem.utils.input_files import Read, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes
 from layermem.utils.seeds import generator
 
 LIST_LIMIT = 2**30  # bytes of the list
 IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
+
+
+class Row(NamedTuple):
+    """A line of a list: the path of an image, its labels as words, and the number of the line."""
+
+    name: str
+    labels: list[str]
+    line: int
+
+
+class RowList(Sequence[Row]):
+    """The rows of a list, of which only the text is held: as objects, those of a large data set take ten times it."""
+
+    def __init__(self, path: Path, text: bytes, labels: int | None, *, whole: bool):
+        self._path, self._text, self._whole = path, text, whole
+        self._starts, self._lines = array("q"), array("i")
+        for number, start, line in lines_of(text, what="list of images", path=path):
+            if not line.strip():
+                continue
+            if labels is None:
+                labels = max(1, _labels_at_end(line.split()))
+            self._labels = labels
+            self._starts.append(start)
+            self._lines.append(number)
+            self._row(line, number)  # checks it
+        if not self._starts:
+            raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._text) + 12 * len(self)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        start = self._starts[index]
+        end = self._text.find(b"\n", start)
+        return self._row(self._text[start : end if end >= 0 else None].decode(), self._lines[index])
+
+    def _row(self, line: str, number: int) -> Row:
+        name, *words = line.strip().rsplit(None, self._labels)
+        if len(words) < self._labels or not all(_is_number(word, self._whole) for word in words):
+            each = "a label" if self._labels == 1 else f"{self._labels} labels"
+            example = " ".join(["path/to/image.jpg", *["3" if self._whole else "0.5"] * min(self._labels, 4)])
+            what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
+            raise InputError(what, path=str(self._path), line=number)
+        return Row(name, words, number)
 
 
 class ImageListSource:
@@ -31,19 +90,21 @@ class ImageListSource:
         if (param.new_height > 0) != (param.new_width > 0):
             raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")
-        self.entries = read_list(path, read)
-        self.length = len(self.entries)
+        self.rows = read_rows(path, 1, read=read)
+        for row in self.rows:
+            label_of(row, path)
+        self.length = len(self.rows)
         self._next = skip  # images read or skipped so far, over all passes
         self._pass, self._order = -1, np.arange(self.length)
 
     def first_shape(self) -> tuple[int, ...]:
-        return self._image(self._entry(self._next)).shape
+        return self._image(self._row(self._next)).shape
 
     def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        entries = [self._entry(number) for number in range(self._next, self._next + count)]
-        images = [self._image(entry) for entry in entries]
+        rows = [self._row(number) for number in range(self._next, self._next + count)]
+        images = [self._image(row) for row in rows]
         self._next += count
-        return images, np.array([label for _, label, _ in entries], np.float32)
+        return images, np.array([label_of(row, self.path) for row in rows], np.float32)
 
     def skip(self, count: int) -> None:
         self._next += count
@@ -61,21 +122,19 @@ class ImageListSource:
     def close(self) -> None:
         pass
 
-    def _entry(self, number: int) -> tuple[str, int, int]:
+    def _row(self, number: int) -> Row:
         epoch, index = divmod(number, self.length)
         if self.param.shuffle and epoch != self._pass:
             self._pass, self._order = epoch, generator(*self.key, epoch).permutation(self.length)
-        entry: tuple[str, int, int] = self.entries[self._order[index]]
-        return entry
+        return self.rows[int(self._order[index])]
 
-    def _image(self, entry: tuple[str, int, int]) -> np.ndarray:
-        name, _, line = entry
-        file = file_beside(self.param.root_folder + name, self.path.parent)
+    def _image(self, row: Row) -> np.ndarray:
+        file = file_beside(self.param.root_folder + row.name, self.path.parent)
         try:
             raw = read_bytes(file, what="image", limit=IMAGE_LIMIT)
         except InputError as error:
             what = f"lists '{file}', which cannot be read: {error.what}"
-            raise InputError(what, path=str(self.path), line=line) from None
+            raise InputError(what, path=str(self.path), line=row.line) from None
         try:
             image = decode(raw, color=self.param.is_color)
         except InputError as error:
@@ -85,45 +144,31 @@ class ImageListSource:
         return image
 
 
-def read_list(path: Path, read: Read = read_bytes) -> list[tuple[str, int, int]]:
-    """(image path, label, line number) of each line that is not blank; a path may contain spaces."""
-    return [(name, label_of(words[0], path, line), line) for name, words, line in read_rows(path, 1, read=read)]
+def list_bytes(path: Path, root: str) -> int:
+    """What a list takes, and its first image while it is decoded; the others are taken to be no larger."""
+    rows = read_rows(path, 1)
+    return rows.nbytes + decoding_bytes(
+        read_bytes(file_beside(root + rows[0].name, path.parent), what="image", limit=IMAGE_LIMIT)
+    )
 
 
-def label_of(word: str, path: Path, line: int) -> int:
-    """Parse a 32-bit label in a line of a list."""
-    if not -LABEL_END <= int(word) < LABEL_END:
-        what = f"has the label {word[:12]}..., beyond 32 bits; number the classes from 0"
-        raise InputError(what, path=str(path), line=line)
-    return int(word)
+def label_of(row: Row, path: Path) -> int:
+    """The first label of a row, of 32 bits."""
+    label = int(row.labels[0])
+    if not -LABEL_END <= label < LABEL_END:
+        what = f"has the label {row.labels[0][:12]}..., beyond 32 bits; number the classes from 0"
+        raise InputError(what, path=str(path), line=row.line)
+    return label
 
 
-def read_rows(
-    path: Path, labels: int | None, *, whole: bool = True, read: Read = read_bytes
-) -> list[tuple[str, list[str], int]]:
-    """(image path, its labels as words, line number) of each line that is not blank; a path may contain spaces.
+def read_rows(path: Path, labels: int | None, *, whole: bool = True, read: Read = read_bytes) -> RowList:
+    """The rows of a list, all of which are checked.
 
     labels   number of labels after each path; None: as many as in the first line
     whole    whether labels must be integers
     read     gets the bytes of the list
     """
-    rows = []
-    for number, line in enumerate(read_lines(path, what="list of images", limit=LIST_LIMIT, read=read), start=1):
-        text = line.strip()
-        if not text:
-            continue
-        if labels is None:
-            labels = max(1, _labels_at_end(text.split()))
-        name, *words = text.rsplit(" " if labels == 1 else None, labels)
-        if not name.strip() or len(words) < labels or not all(_is_number(word, whole) for word in words):
-            each = "a label" if labels == 1 else f"{labels} labels"
-            example = " ".join(["path/to/image.jpg", *["3" if whole else "0.5"] * min(labels, 4)])
-            what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
-            raise InputError(what, path=str(path), line=number)
-        rows.append((name.strip(), words, number))
-    if not rows:
-        raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
-    return rows
+    return RowList(path, read(path, what="list of images", limit=LIST_LIMIT), labels, whole=whole)
 
 
 def _labels_at_end(words: list[str]) -> int:

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from layermem.errors import InputError
 from layermem.ops import ByteImages, transformed
 from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.checks import shape_fault
 from layermem.proto.schema import TRAIN, BlobProto, Message
 from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.seeds import below, words
@@ -156,7 +157,7 @@ def read_mean(path: Path, read: Read = read_bytes) -> np.ndarray:
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     shape = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
     values = np.array(blob.data or blob.double_data, np.float32)
-    if len(shape) != 3 or values.size != np.prod(shape):
+    if len(shape) != 3 or shape_fault(shape) or values.size != np.prod(shape):
         raise InputError(
             f"is not a mean image: {values.size} values with shape {shape}; write it with compute_image_mean",
             path=str(path),

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from layermem.data.feed import Feed, Opening, feed_of
-from layermem.data.images import decode, resize
+from layermem.data.images import decode, decoding_bytes, resize
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT
 from layermem.data.transform import read_mean
@@ -117,12 +117,11 @@ class WindowFeed(Feed):
     def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
         """Bytes of the files that the layer keeps in memory."""
         p = param.window_data_param
-        if not p.cache_images:
-            return 0
         path = resolve(p.source)
         windows = read_windows(path, p.fg_threshold, p.bg_threshold)
-        files = (file_beside(p.root_folder + image.path, path.parent) for image in windows.images)
-        return sum(check_regular(file, what="image") for file in files)
+        files = [file_beside(p.root_folder + image.path, path.parent) for image in windows.images]
+        cached = sum(check_regular(file, what="image") for file in files) if p.cache_images else 0
+        return cached + decoding_bytes(read_bytes(files[0], what="image", limit=IMAGE_LIMIT))
 
     def _check(self, layer: Message) -> None:
         if len(layer.top) != 2:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
 
 from layermem.errors import BudgetError
 from layermem.planning.fusion_choice import FusionChoice
@@ -51,11 +50,10 @@ class Attempt:
         assert self.compiled is not None
         return self.compiled
 
-    def fitting(self, seconds: float = inf) -> Attempt | None:
-        """The attempt with its program with all fusions, or None if nothing fits; one that takes much longer than
-        `seconds` may not be the fastest."""
+    def fitting(self) -> Attempt | None:
+        """The attempt with its program with all fusions, or None if nothing fits."""
         try:
-            program = self.compiled or self.compiler.compile_fused(self.budget_bytes, hoped_seconds=seconds)
+            program = self.compiled or self.compiler.compile_fused(self.budget_bytes)
         except BudgetError:
             return None
         return replace(self, compiled=program)

@@ -17,13 +17,13 @@ short steps that are not near their lower bound, those for a few of them are loo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from layermem.errors import BudgetError
-from layermem.graph.ops import COMPUTE, Graph
+from layermem.graph.ops import Graph
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
@@ -35,6 +35,7 @@ from layermem.planning.registry import (
     single_strategies,
     suggested_strategies,
 )
+from layermem.planning.settings import SETTINGS
 from layermem.utils.units import ALIGN
 
 
@@ -65,19 +66,6 @@ class Builder(Protocol[P_co]):
     """Places a plan; it may stop looking for better offsets once they take no more than `target_bytes`."""
 
     def __call__(self, plan: Plan, target_bytes: int = 0) -> P_co: ...
-
-
-DOUBLINGS = 6
-FIRST_SHARE = 32  # the first request is less by at most this part of the budget, however far placement missed it
-HALVINGS = 4
-COPY_LIMIT_HALVINGS = 7
-HOPEFUL = 1.1  # times the seconds of a program: a plan estimated to take no more may be quicker, once placed
-AS_GOOD = 1.001  # times the seconds of a program: another one is no better
-NEAR = 1.02  # times the lower bound: a program this close to it hardly gains from a smaller budget's, or further plans
-FAR, SHORT_STEP = 1.05, 700  # the same of further plans for steps of more ops, where these take long to make
-RUNGS_PER_OCTAVE = 32  # of a ladder of budgets, the same for each one asked for
-RUNGS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the ladder, counted from the budget down
-MAX_RUNG_WORK = 60_000  # ops of a step, squared, times its rungs: a long one has none
 
 
 class BudgetSearch(Generic[P]):
@@ -116,28 +104,6 @@ class BudgetSearch(Generic[P]):
             message = f"'{self.entry.name}' needs more than {host_bytes:,} bytes of the host"
             raise BudgetError(message, budget_bytes=host_bytes, minimum_bytes=program.host_bytes, host=True)
         return program
-
-    def further_program(self, budget_bytes: int | None, known: P) -> P | None:
-        """A faster program than `known`, the answer of program(), by the strategy's further plans, or None.  They are
-        made where `known` is far from its lower bound."""
-        if budget_bytes is None or self.entry.further is None:
-            return None
-        enough = NEAR if len(self.graph.ops) <= SHORT_STEP else FAR
-        if known.seconds <= enough * self._ops_seconds or known.seconds <= enough * self._least_seconds(budget_bytes):
-            return None
-        request = budget_bytes // ALIGN * ALIGN
-        entry = replace(self.entry, make=self.entry.further(known.plan), combines_others=False, further=None)
-        search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
-        plan = search.plan_of(entry, request)
-        if plan is known.plan or self.evaluator.estimate_seconds(plan) >= HOPEFUL * known.seconds:
-            return None
-        found = search._attempt(request)
-        return found if found.arena_bytes <= budget_bytes and found.seconds < known.seconds else None
-
-    @cached_property
-    def _ops_seconds(self) -> float:
-        """Of all ops of the step, each once."""
-        return sum(self.costs.op(op) for op in self.graph.ops if op.stream == COMPUTE)
 
     def _least_seconds(self, budget_bytes: int) -> float:
         return least_seconds_once(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes, self.evaluator)()
@@ -204,7 +170,7 @@ class BudgetSearch(Generic[P]):
         limit_bytes = program.plan.copy_limit_bytes
         if limit_bytes is None or limit_bytes == plan.copy_limit_bytes:
             return program
-        if program.seconds > NEAR * self.evaluator.estimate_seconds(plan):
+        if program.seconds > SETTINGS.near_seconds * self.evaluator.estimate_seconds(plan):
             limited = self._placed(self.plan_of(self.entry, budget_bytes, limit_bytes), budget_bytes)
             if limited.arena_bytes <= budget_bytes:
                 program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
@@ -249,12 +215,12 @@ class BudgetSearch(Generic[P]):
             return tried if tried.arena_bytes <= budget_bytes else None
 
         highest = 0
-        for _ in range(COPY_LIMIT_HALVINGS):
+        for _ in range(SETTINGS.copy_limit_halvings):
             highest = (highest + limit_bytes) // 2
         if (held := within(highest)) is not None:
             return min(program, held, key=_seconds)
         best, low, high = program, 0, limit_bytes
-        for _ in range(COPY_LIMIT_HALVINGS):
+        for _ in range(SETTINGS.copy_limit_halvings):
             middle = (low + high) // 2
             held = within(middle)
             if held is None:
@@ -267,9 +233,9 @@ class BudgetSearch(Generic[P]):
         """`best`, or where the strategy's search does better for a smaller budget, the program of that.  Placed, it may
         take all of the budget."""
         enough: float | None = None
-        for rung in rungs_below(budget_bytes // ALIGN * ALIGN, MAX_RUNG_WORK // max(1, len(self.graph.ops) ** 2)):
+        for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
-                enough = NEAR * self._least_seconds(budget_bytes)
+                enough = SETTINGS.near_seconds * self._least_seconds(budget_bytes)
             if best.seconds <= enough:
                 break
             plan = self.plan_of(self.entry, rung)
@@ -277,11 +243,11 @@ class BudgetSearch(Generic[P]):
                 break
             if plan.copy_limit_bytes is None:
                 program = self.build(plan, target_bytes=budget_bytes)
-            elif self.evaluator.estimate_seconds(plan) <= HOPEFUL * best.seconds:
+            elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_seconds * best.seconds:
                 program = self._attempt(rung)
             else:
                 continue
-            if program.arena_bytes <= budget_bytes and program.seconds * AS_GOOD < best.seconds:
+            if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_seconds < best.seconds:
                 best = program
         return best
 
@@ -303,7 +269,7 @@ class BudgetSearch(Generic[P]):
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
                 continue
-            if self.evaluator.estimate_seconds(plan) > HOPEFUL * best.seconds:
+            if self.evaluator.estimate_seconds(plan) > SETTINGS.hopeful_seconds * best.seconds:
                 continue
             if self.build(plan, target_bytes=budget_bytes).seconds >= best.seconds:
                 continue
@@ -326,10 +292,12 @@ def _seconds(program: Program) -> float:
 def rungs_below(budget_bytes: int, count: int) -> list[int]:
     """At most `count` budgets of the ladder below this one, from the largest on."""
     octaves = range(max(0, budget_bytes.bit_length() - 3), budget_bytes.bit_length())
-    steps = range(RUNGS_PER_OCTAVE, 2 * RUNGS_PER_OCTAVE)
-    ladder = {(1 << octave) * step // RUNGS_PER_OCTAVE // ALIGN * ALIGN for octave in octaves for step in steps}
+    number = SETTINGS.rungs_per_octave
+    ladder = {
+        (1 << octave) * step // number // ALIGN * ALIGN for octave in octaves for step in range(number, 2 * number)
+    }
     below = sorted((rung for rung in ladder if 0 < rung < budget_bytes), reverse=True)
-    return [below[number - 1] for number in RUNGS[:count] if number <= len(below)]
+    return [below[rung - 1] for rung in SETTINGS.rungs[:count] if rung <= len(below)]
 
 
 def fastest_under_budget(
@@ -341,41 +309,50 @@ def fastest_under_budget(
     build_for    the program for a request in bytes, placed; the same object if its plan was built before
     above_least  where a request gets the program of the fewest bytes, which needs more but fits, look above it
     """
-    request, too_much = budget_bytes, budget_bytes
-    best: P | None = None
     seen = [first]
-
-    def is_new(program: P) -> bool:
-        return all(program is not other for other in seen)
-
-    over = min(first.arena_bytes - budget_bytes, max(1, budget_bytes // (2 * FIRST_SHARE)))
-    for doubling in range(1, DOUBLINGS + 1):
-        request = budget_bytes - (over << doubling)
-        if request <= 0:
-            return None
-        program = build_for(request)
-        if program.arena_bytes <= budget_bytes:
-            best = program
-            break
-        if program.max_live_bytes > request and is_new(program):
-            return None  # the strategy has no plan that needs so little
-        seen.append(program)
-        too_much = request
-    if best is None:
+    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_share))
+    over = min(first.arena_bytes - budget_bytes, most_over)
+    found = _first_that_fits(budget_bytes, over, build_for, seen)
+    if found is None:
         return None
-    seen.append(best)
+    best, request, too_much = found
     least = best if above_least and best.max_live_bytes > request else None
     request = request if least is None else least.max_live_bytes
-    good_enough = first.seconds * AS_GOOD
-    for _ in range(HALVINGS):
+    good_enough = first.seconds * SETTINGS.as_good_seconds
+    for _ in range(SETTINGS.request_halvings):
         if best.seconds <= good_enough or (too_much - request < over and best is not least):
             break
         middle = (request + too_much) // 2
         program = build_for(middle)
-        if program.arena_bytes > budget_bytes or not is_new(program):
+        if program.arena_bytes > budget_bytes or not _is_new(program, seen):
             too_much = middle
             continue
         request = middle
         seen.append(program)
-        best = min(best, program, key=lambda program: program.seconds)
+        best = min(best, program, key=_seconds)
     return best
+
+
+def _first_that_fits(
+    budget_bytes: int, over: int, build_for: Callable[[int], P], seen: list[P]
+) -> tuple[P, int, int] | None:
+    """The program of the first request that fits, that request, and the last one that was too much; `seen` grows by the
+    programs.  None where the strategy has no plan that needs so little, or after too many requests."""
+    too_much = budget_bytes
+    for doubling in range(1, SETTINGS.request_doublings + 1):
+        request = budget_bytes - (over << doubling)
+        if request <= 0:
+            return None
+        program = build_for(request)
+        fits = program.arena_bytes <= budget_bytes
+        if not fits and program.max_live_bytes > request and _is_new(program, seen):
+            return None
+        seen.append(program)
+        if fits:
+            return program, request, too_much
+        too_much = request
+    return None
+
+
+def _is_new(program: P, seen: Sequence[P]) -> bool:
+    return all(program is not other for other in seen)

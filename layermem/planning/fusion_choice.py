@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from math import inf
 
 from layermem.errors import BudgetError
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.hints import Hints
 from layermem.planning.registry import SAVED_PLAN, Choice
+from layermem.planning.settings import SETTINGS
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.program import Program
-
-NEAR_BOUND = 1.1  # times the lower bound of the seconds: a program that none with fewer fusions is compared with
-FUSIONS_SAVE = 1.001  # times the seconds of a step with fewer fusions: what these save is not all in its costs
 
 
 class FusionChoice(ABC):
@@ -28,7 +25,7 @@ class FusionChoice(ABC):
         self.arena, self.strategy, self.hints = arena, strategy, hints
 
     @abstractmethod
-    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits."""
 
     @cached_property
@@ -62,10 +59,10 @@ class FusionChoice(ABC):
             return program
         graph, host_bytes = self.search.graph, self.hints.host_budget_bytes
         bound = least_seconds_once(graph, self.arena.costs, budget_bytes, host_bytes, self.arena)
-        if program.seconds <= NEAR_BOUND * bound():
+        if program.seconds <= SETTINGS.fusion_bound_seconds * bound():
             return program
         try:
             faster = less.compile_fused(budget_bytes)
         except BudgetError:
             return program
-        return faster if FUSIONS_SAVE * faster.seconds < program.seconds else program
+        return faster if SETTINGS.fusion_seconds * faster.seconds < program.seconds else program

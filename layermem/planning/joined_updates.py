@@ -14,10 +14,9 @@ from dataclasses import replace
 
 from layermem.graph.ops import COMPUTE, Graph, Op
 from layermem.planning.plan import Decision, Plan, ops_in_order
+from layermem.planning.settings import SETTINGS
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
-
-JOINED_SHARE = 64  # of the live bytes, which updates that wait for each other leave free if need be
 
 
 def join_updates(
@@ -26,7 +25,7 @@ def join_updates(
     """`program` with updates that are launched together, where that takes no more bytes.  Offsets are hard to find
     where all bytes are in use at many ops: then some of them stay free."""
     train = program.train
-    for free_bytes in (0, train.max_live_bytes // JOINED_SHARE):
+    for free_bytes in (0, *(train.max_live_bytes // share for share in SETTINGS.joined_shares)):
         plan = with_joined_updates(train.plan, train.graph, profile(train.plan), train.max_live_bytes - free_bytes)
         if plan is train.plan:
             break

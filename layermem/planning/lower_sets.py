@@ -16,16 +16,16 @@ source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import ceil
+from math import ceil, inf
 
 from layermem import _native
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, Graph, Op, unique
-from layermem.ops import CARRY, OPEN, BatchSlice
 from layermem.planning.bounds import least_bytes
+from layermem.planning.buffer_parts import BufferParts, carried_buffers
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.phases import with_later_slices
@@ -40,24 +40,12 @@ from layermem.planning.recomputation import (
     segments_to_plan,
 )
 from layermem.planning.registry import PlanEvaluator
+from layermem.planning.settings import SETTINGS
 from layermem.planning.sublinear_search import sublinear_candidates
 from layermem.utils.units import aligned
 
 FAMILIES = ("approx", "extended", "exact")  # each includes the one before it
-TIME_UNITS = 1000  # of a whole forward pass, for the native planner: fine enough to rank, coarse enough to be quick
-MAX_NODES = 700  # longer nets are planned in GROUPS groups of ops
-GROUPS = 200
-MAX_SETS = 20_000
-TRIES = 8
-SLACK = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the minimum of the model: budgets whose plans may need fewer bytes
-MEMORY_SLACK = 1.1  # the most with objective "memory"
-NEAR_BOUND = 1 + 1 / 256  # times the bytes below which no plan is: a search for fewer can gain hardly anything
-NEAR_LEAST = 1 + 1 / 512  # times the bytes that the model counts for its least chain: plans hardly ever need less
-LEAST_OF_MINIMUM = 0.985  # no plan needs less than this share of the least that the model counts for any chain
-LEAST_OF_MODEL = 0.97  # a plan hardly needs less than this share of the bytes that the model counts for its chain
-SECONDS = 20.0  # for all questions to one planner, counted in steps; a guard, seldom met
 LAST_SECONDS = 1e-6  # of a question for which nothing remains
-SHARE = 0.5  # of what remains of them, the most that one question takes
 
 
 def lower_set_plan(
@@ -100,7 +88,8 @@ class LowerSetPlanner:
         self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
         self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
         if larger is None:
-            self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", MAX_SETS, ends=self._ends())
+            sets = SETTINGS.most_sets
+            self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", sets, ends=self._ends())
         else:
             self.native = larger.native
 
@@ -123,7 +112,7 @@ class LowerSetPlanner:
         return with_later_slices(self.graph, segments)
 
     def solve(
-        self, budget_bytes: int, objective: str = "time", most_seconds: float = SECONDS
+        self, budget_bytes: int, objective: str = "time", most_seconds: float = inf
     ) -> _native.ChainReport | None:
         """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
         objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says.
@@ -148,12 +137,12 @@ class LowerSetPlanner:
             return True
         if nbytes <= self.least_bytes:
             return False
-        most_of_model = ceil((nbytes - self.persistent_bytes) / LEAST_OF_MINIMUM) - 1
+        most_of_model = ceil((nbytes - self.persistent_bytes) / SETTINGS.least_of_minimum) - 1
         return self.native.may_fit(most_of_model, self._time_limit(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
         """Whether no plan needs much less."""
-        return nbytes <= NEAR_BOUND * self.least_bytes
+        return nbytes <= SETTINGS.near_bound_bytes * self.least_bytes
 
     @cached_property
     def _seconds_again(self) -> dict[str, float]:
@@ -195,7 +184,7 @@ class LowerSetPlanner:
         is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
         if not is_known and not self.native.may_fit(request, self._time_limit(), self.family):
             return None
-        for _ in range(TRIES):
+        for _ in range(SETTINGS.request_tries):
             chain = self.solve(request)
             if chain is None:
                 break
@@ -238,10 +227,11 @@ class LowerSetPlanner:
         yield least
         for request, new_bytes in self._requests(least):
             fewest = fewest_bytes()
-            if self.is_near_bound(fewest) or fewest <= NEAR_LEAST * (least.model_peak_bytes + self.persistent_bytes):
+            near_least = SETTINGS.near_least_bytes * (least.model_peak_bytes + self.persistent_bytes)
+            if self.is_near_bound(fewest) or fewest <= near_least:
                 break
             goals = ["time"] if new_bytes < fewest else []
-            goals += ["memory"] if request <= MEMORY_SLACK * least.model_peak_bytes else []
+            goals += ["memory"] if request <= SETTINGS.memory_slack * least.model_peak_bytes else []
             chains = [self.solve(request, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
 
@@ -266,9 +256,9 @@ class LowerSetPlanner:
         """Bytes of the model from its minimum on, each with the fewest that a plan of a chain needs which is new there:
         little less than those of the request before it."""
         before = least.model_peak_bytes
-        for slack in SLACK:
+        for slack in SETTINGS.slack:
             request = int(least.model_peak_bytes * slack)
-            yield request, int(LEAST_OF_MODEL * before) + self.persistent_bytes
+            yield request, int(SETTINGS.least_of_model * before) + self.persistent_bytes
             before = request
 
     def _add_candidates(
@@ -295,7 +285,8 @@ class LowerSetPlanner:
     def _time_limit(self) -> float:
         """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which
         would be no limit."""
-        return SHARE * max(SECONDS - self.native.searched_seconds, 0.0) + LAST_SECONDS
+        remaining = max(SETTINGS.all_chains_seconds - self.native.searched_seconds, 0.0)
+        return SETTINGS.one_chain_share * remaining + LAST_SECONDS
 
     # -- the native graph ------------------------------------------------------------------------------------------
 
@@ -313,7 +304,7 @@ class LowerSetPlanner:
                     values[part] = native.add_value(aligned(nbytes), kept, producer.name in inner)
         for each in self.parts.orders():
             values[each] = native.add_value(0, True, False)
-        time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / TIME_UNITS
+        time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / SETTINGS.time_units
         node_of: dict[object, int] = {}  # by unit, and by the name of a layer: the native node
         for node, group in enumerate(self.groups):
             self._add_node(native, group, values, time_unit)
@@ -392,97 +383,6 @@ class LowerSetPlanner:
         )
 
 
-class BufferParts:
-    """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient a slice,
-    each with one writer.  Values of no bytes keep the writers of a buffer in order: the first one makes it, the others
-    update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice, and
-    complete what another op reads as a whole.  What forward slices carry is a value a slice as well, read by the next
-    one.  Ops of `left_out` do not count.
-
-    writers   names of the forward ops that write a buffer
-    ordered   names of forward ops in the order that they keep, by buffer: of those, and of what backward carries
-    """
-
-    def __init__(self, graph: Graph, left_out: Collection[str] = ()):
-        self.items: dict[str, dict[BatchSlice, None]] = {}  # of a buffer: those of its parts
-        self.writers: dict[str, list[str]] = {}
-        for op in (op for op in graph.ops if op.name not in left_out):
-            for buffer, items in self._shares(op).items():
-                self.items.setdefault(buffer, {})[items] = None
-            for buffer in self.written_by(op) if op.kind == FORWARD else ():
-                self.writers.setdefault(buffer, []).append(op.name)
-        ran_forward = {op.unit: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
-        self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
-        for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
-            for buffer in (*_carries(op), *self._shared_gradients(op)):
-                names = self.ordered.setdefault(buffer, [])
-                if ran_forward[op.unit] not in names:  # slices that run in stages share their units
-                    names.insert(0, ran_forward[op.unit])
-        self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
-        for buffer, names in self.ordered.items():
-            for name in names:
-                self.orders_of.setdefault(name, []).append(buffer)
-
-    def _shared_gradients(self, op: Op) -> list[str]:
-        """Gradients of which a backward slice writes its own items: an op that reads all of them comes behind it."""
-        written = {*op.writes, *op.updates}
-        return [*unique(op.roles[role] for role in op.views if op.roles[role] in written)]
-
-    def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
-        """The parts of a buffer by name, with their bytes."""
-        parts = [(_part(buffer, items), items.share(nbytes)) for items in self.items.get(buffer, ())]
-        return parts or [(buffer, nbytes)]
-
-    def orders(self) -> list[str]:
-        """Names of the values of no bytes."""
-        return [f"{buffer} after {name}" for buffer, names in self.ordered.items() for name in names[:-1]]
-
-    def before_next(self, op: Op) -> list[str]:
-        """Of these, those that an op writes: another one updates the buffer after it."""
-        return [f"{b} after {op.name}" for b in self.orders_of.get(op.name, ()) if op.name in self.ordered[b][:-1]]
-
-    def after_previous(self, op: Op) -> list[str]:
-        """Those that it reads: another one has made or updated the buffer before it."""
-        found = []
-        for b in self.orders_of.get(op.name, ()):
-            names = self.ordered[b]
-            if op.name in names[1:]:
-                found.append(f"{b} after {names[names.index(op.name) - 1]}")
-        return found
-
-    def of(self, op: Op, buffers: Iterable[str]) -> list[str]:
-        """The parts of `buffers` that an op touches."""
-        shares, names = self._shares(op), []
-        for buffer in buffers:
-            names += [_part(buffer, shares[buffer])] if buffer in shares else [n for n, _ in self.named(buffer, 0)]
-        return names
-
-    def read_by(self, op: Op) -> list[str]:
-        """The parts that a forward op reads."""
-        carried = (b for b in op.updates if b in _carries(op))
-        before = (replace(items, first=items.first - items.count) for items in [op.record.part] if items is not None)
-        return [*self.of(op, op.reads), *(_part(b, items) for items in before for b in carried)]
-
-    def written_by(self, op: Op) -> list[str]:
-        """The buffers that an op writes, or in which it writes its items."""
-        shares = self._shares(op)
-        return [*op.writes, *(b for b in op.updates if b in shares)]
-
-    @staticmethod
-    def _shares(op: Op) -> dict[str, BatchSlice]:
-        """The items of each buffer of which an op touches no others."""
-        part = op.record.part
-        return {**op.view_of, **({} if part is None or op.kind != FORWARD else dict.fromkeys(_carries(op), part))}
-
-
-def _carries(op: Op) -> set[str]:
-    return {buffer for role, buffer in op.roles.items() if role.endswith((CARRY, OPEN))}
-
-
-def _part(buffer: str, items: BatchSlice) -> str:
-    return f"{buffer} ({items})"
-
-
 def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     """Forward ops but the sources, one a node, or those of a slice in a stage; in long nets, groups that end where few
     bytes cross (at a segment end, where the hints name some).  What an op writes that cannot be recomputed is kept.  Of
@@ -491,7 +391,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
     units = [[op] for op in ops] if later else _stages(ops)
-    if len(units) <= MAX_NODES:
+    if len(units) <= SETTINGS.most_nodes:
         return units
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
     ends = {unit[-1].name for unit in units}
@@ -500,14 +400,14 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
         for i in range(len(crossing))
         if ops[i].name in ends and (not hints.segment_ends or matches(ops[i], hints.segment_ends))
     ]
-    cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, GROUPS)), len(ops)]
+    cuts = [0, *(end + 1 for end in _cheap_cuts(crossing, places, SETTINGS.groups)), len(ops)]
     return [ops[a:b] for a, b in pairwise(cuts)]
 
 
 def _stages(ops: list[Op]) -> list[list[Op]]:
     """Forward ops one by one; but where forward carries sums, and slices run in stages (graph/batch_norm_passes.py),
     those of a slice in a stage together.  Backward ops of a layer all belong to the last one: they carry sums too."""
-    if not any(_carries(op) for op in ops):
+    if not any(carried_buffers(op) for op in ops):
         return [[op] for op in ops]
     found: list[list[Op]] = []
     before = None

@@ -4,7 +4,7 @@
                with the backward ops delayed that hold more bytes after than before (op_order.py)
     evictable  what a second run of its op writes and nothing updates
     starts     the plan of `recompute`, so that no result recomputes more than it
-    search     eviction, a dynamic program over blocks, and annealing of their best plans (nested_orders.py)
+    search     eviction, a dynamic program over blocks, and annealing of the best plan of all
     offloads   of activations, in any gap; of state, between steps and in all but short gaps
 
 The bytes that count are those of the plan (LayoutGraph), overlays and workspace included.
@@ -12,7 +12,7 @@ The bytes that count are those of the plan (LayoutGraph), overlays and workspace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from layermem import _native
 from layermem.graph.ops import FORWARD, Graph
@@ -20,17 +20,16 @@ from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
-from layermem.planning.nested_orders import OrderSearch
-from layermem.planning.offloading import SHORT_GAP, HostBudget, activations
+from layermem.planning.offloading import HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
 from layermem.planning.plan import INTRA, NO_LIMIT, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
-from layermem.utils.parallel import begin_thread
+from layermem.planning.settings import SETTINGS
+from layermem.utils.parallel import run_both
 
 UNLIMITED = 2**62  # bytes of the host, where the user names no budget
-POLISH_STEPS, STEPS_PER_OP, LARGE_OPS = 24_000, 50, 1_500  # edits: at most, in small graphs, and fewer above these ops
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -68,22 +67,18 @@ class NestedPlanner:
 
         def native(order: Sequence[str]) -> _native.NestedPlanner:
             ids = [self.ids[name] for name in order]
-            return _native.NestedPlanner(layout.graph, ids, self.evictable, self.dropped, backward, self.overlays)
+            return _native.NestedPlanner(
+                layout.graph, ids, self.evictable, self.dropped, backward, self.overlays, SETTINGS.native
+            )
 
         self.has_delays = delayed != own
-        self._own, self._delayed = own, delayed
         self.native = native(own)
         self.delayed = native(delayed) if self.has_delays else self.native
-        steps = min(POLISH_STEPS * LARGE_OPS // max(LARGE_OPS, len(own)), STEPS_PER_OP * len(own))
-        self.orders = OrderSearch(
-            self.delayed, layout.graph, self.evictable, self.dropped, self.overlays, polish_steps=steps
-        )
+        large = SETTINGS.large_step_ops
+        self.edits = min(SETTINGS.edits * large // max(large, len(own)), SETTINGS.edits_per_op * len(own))
         self._least: Plan | None = None
-        # by budget: orders of `recompute`, delayed and its own; the polished order; that of walks through the own order
-        self._starts: dict[int, list[list[int]]] = {}
-        self._found: dict[int, list[int] | None] = {}
-        self._walked: dict[int, list[int] | None] = {}
-        self._of_blocks: dict[int, list[int] | None] = {}  # polished too
+        self._starts: dict[int, list[list[int]]] = {}  # by budget: orders of `recompute`
+        self._found: dict[int, list[int] | None] = {}  # by budget: the order of plan_within()
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
         """The plan with the least recomputation that was found within the budget, or None."""
@@ -92,39 +87,25 @@ class NestedPlanner:
         if not self.uses_walks:
             start = self._lower_set_planner(evaluator).plan_within(budget_bytes, name, evaluator)
             return start and Plan(name, start.order, {}, INTRA)
-        lower_sets = self._lower_set_planner(evaluator)
-        self.prepare(budget_bytes, lambda: begin_thread(lambda: lower_sets.plan_within(budget_bytes, "", evaluator)))
-        found = self._found[budget_bytes]
-        return None if found is None else self._plan(found, name)
-
-    def prepare(self, budget_bytes: int, begin: Callable[[], Callable[[], Plan | None]]) -> None:
-        """Make the answer of plan_within(): the best plan of walks is polished while `recompute` is planned, and the
-        plan of that is polished in its place if it turns out better.  `begin` begins that, and returns what waits for
-        its plan."""
-        if budget_bytes in self._found or not self.uses_walks:
-            return
-        native_bytes = budget_bytes - self.other_bytes
-        recompute = begin()
-        found = self.orders.of_walks(native_bytes, [])
-        start = recompute()
-        orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
-        starts = self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
-        found = self.orders.of_walks(native_bytes, starts, found) if starts else found
-        self._found[budget_bytes] = None if found is None else found.order
-
-    def plan_of_blocks(self, budget_bytes: int, name: str) -> Plan | None:
-        """The plan with the least recomputation that the dynamic program over blocks leads to within the budget, or
-        None: also where that of plan_within(), if it was called before, recomputes much less."""
-        order = self._order_of_blocks(budget_bytes)
+        if budget_bytes not in self._found:
+            self.prepare(budget_bytes, evaluator)
+            starts = self._starts[budget_bytes]
+            found = self.delayed.plan(budget_bytes - self.other_bytes, starts, edits=self.edits)
+            self._found[budget_bytes] = None if found is None else found.order
+        order = self._found[budget_bytes]
         return None if order is None else self._plan(order, name)
 
-    def _order_of_blocks(self, budget_bytes: int) -> list[int] | None:
-        if not self.uses_walks:
-            return None
-        if budget_bytes not in self._of_blocks:
-            other = self._found.get(budget_bytes)
-            self._of_blocks[budget_bytes] = self.orders.of_blocks(budget_bytes - self.other_bytes, other)
-        return self._of_blocks[budget_bytes]
+    def prepare(self, budget_bytes: int, evaluator: PlanEvaluator) -> None:
+        """Evict within a budget, and plan `recompute` at the same time: what plan_within() begins with."""
+        if budget_bytes in self._starts or not self.uses_walks:
+            return
+        lower_sets = self._lower_set_planner(evaluator)
+        start, _ = run_both(
+            lambda: lower_sets.plan_within(budget_bytes, "", evaluator),
+            lambda: self.delayed.walk(budget_bytes - self.other_bytes),
+        )
+        orders = (delay_growth(self.graph, start.order), start.order) if start is not None else ()
+        self._starts[budget_bytes] = [[self.ids[op] for op in order] for order in orders]
 
     def plan_with_offloads(
         self,
@@ -135,56 +116,32 @@ class NestedPlanner:
         *,
         delayed: bool = False,
         copy_limit_bytes: int | None = None,
-        from_blocks: bool = False,
     ) -> Plan | None:
         """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
         the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
         where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`.
-        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan); `from_blocks`:
-        begin with orders of the dynamic program over blocks instead of walks."""
+        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan)."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
         host_bytes = UNLIMITED if host.remaining_bytes is None else host.remaining_bytes
         if (kinds and not state) or not (state or host_bytes) or not self.uses_walks:
             return None
-        if from_blocks:
-            start = self._order_of_blocks(budget_bytes) if delayed or not self.has_delays else None
-        else:
-            start = self._start_with_offloads(budget_bytes, delayed)
+        start = self._found.get(budget_bytes)
         found = (self.delayed if delayed else self.native).plan_with_offloads(
             budget_bytes - self.other_bytes,
             [start] if start else [],
             [self.buffers[buffer] for buffer in activations(self.graph)],
             [self.buffers[buffer] for buffer in state],
             host_bytes,
-            SHORT_GAP,
+            SETTINGS.short_gap_ops,
             limit_seconds,
             NO_LIMIT if copy_limit_bytes is None else copy_limit_bytes,
-            from_blocks,
         )
         if found is None:
             return None
         decisions = {Gap(self.buffer_names[buffer], use): Decision.OFFLOAD for buffer, use in found.offloads}
         return Plan(name, tuple(self.names[op] for op in found.order), decisions, INTRA, 1.0, copy_limit_bytes)
-
-    def orders_of(self, plan: Plan) -> list[bool]:
-        """Whether `plan` runs delayed backward ops as they are delayed here, or in the net's order: True or False, or
-        both where it is neither."""
-        if not self.has_delays:
-            return [False]
-        first_runs = list(dict.fromkeys(plan.order))
-        orders = [delayed for delayed, order in ((False, self._own), (True, self._delayed)) if first_runs == order]
-        return orders or [False, True]
-
-    def _start_with_offloads(self, budget_bytes: int, delayed: bool) -> list[int] | None:
-        """The order without offloads to begin with, if plan_within() was called before."""
-        if delayed or not self.has_delays or budget_bytes not in self._starts:
-            return self._found.get(budget_bytes)
-        if budget_bytes not in self._walked:
-            found = self.native.plan(budget_bytes - self.other_bytes, self._starts[budget_bytes][1:])
-            self._walked[budget_bytes] = None if found is None else found.order
-        return self._walked[budget_bytes]
 
     def min_memory_plan(self, name: str, evaluator: PlanEvaluator) -> Plan:
         """The plan that needs the fewest bytes."""

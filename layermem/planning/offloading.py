@@ -18,11 +18,11 @@ from layermem.ops import CARRY, OPEN
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.registry import PlanEvaluator
+from layermem.planning.settings import SETTINGS
 from layermem.utils.units import ALIGN, aligned
 
 COPY_LEADS = (1.0, 0.5, 0.0)  # shares of a copy's duration, tried in this order
 OFFLOADED_STATE: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAMETER))  # kinds on the host, in turn
-SHORT_GAP = 2  # ops: over so few, a round trip is not worth it
 
 
 def copy_limit_within(budget_bytes: int, evaluator: PlanEvaluator, hints: Hints) -> int:
@@ -110,7 +110,7 @@ def long_gaps(uses: Mapping[str, list[Use]], buffers: Iterable[str]) -> list[Gap
         own = uses.get(buffer, [])
         for number in range(len(own) - 1):
             length = own[number + 1].position - own[number].position
-            if own[number + 1].reads and length > SHORT_GAP:
+            if own[number + 1].reads and length > SETTINGS.short_gap_ops:
                 gaps.append((-length, Gap(buffer, number)))
     return [gap for _, gap in sorted(gaps)]
 

@@ -12,11 +12,10 @@ check       proof that every instruction reads the values that it should     sch
 
 from collections.abc import Sequence
 from functools import partial
-from math import inf
 
 from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.budget_search import HOPEFUL, BudgetSearch
+from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
@@ -45,16 +44,12 @@ class Compiler(FusionChoice):
         super().__init__(arena, strategy, hints)
         self.search = BudgetSearch(as_entry(strategy), arena.graphs[0], arena.costs, arena, hints, self.build)
 
-    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False, hoped_seconds: float = inf) -> Program:
-        """`quick`: no search for the minimum, and no further plans; nor for a program far above `hoped_seconds`."""
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
+        """`quick`: no search for the minimum."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
-        is_near = not quick and program.seconds <= HOPEFUL * hoped_seconds
-        further = self.search.further_program(budget_bytes, program) if is_near else None
-        profile = self.arena.layouts[0].live_profile
-        joined = [join_updates(each, profile, self.build) for each in (program, further) if each is not None]
-        fastest = min(joined, key=lambda each: each.seconds)
-        self.arena.programs.check(fastest, lambda: check(*fastest.schedules))
-        return fastest
+        joined = join_updates(program, self.arena.layouts[0].live_profile, self.build)
+        self.arena.programs.check(joined, lambda: check(*joined.schedules))
+        return joined
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""

@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op, uses_of
@@ -95,13 +95,7 @@ class Plan:
     def from_json(text: str, graph: Graph, path: str | None = None) -> Plan:
         """The plan saved in `text`; InputError if it was made for another net, shape, device or precision, or if
         it was edited into what the net does not have."""
-        try:
-            saved = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                "is not a plan that layermem saved: it is no JSON; give a file that `layermem plan --save` wrote",
-                path=path,
-            ) from error
+        saved = _read_json(text, path)
         try:
             decisions = saved["decisions"] if "decisions" in saved else saved["fates"]
             lead = saved["copy_lead"] if "copy_lead" in saved else saved["ahead"]
@@ -208,6 +202,14 @@ def program_order(graph: Graph) -> tuple[str, ...]:
 def is_size(value: object) -> bool:
     """Whether `value` is a number of bytes that the native layout takes."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NO_LIMIT
+
+
+def _read_json(text: str, path: str | None) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = "is not a plan that layermem saved: it is no JSON; give a file that `layermem plan --save` wrote"
+        raise InputError(message, path=path) from error
 
 
 def _decision_named(word: str) -> Decision:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from layermem import _native
 from layermem.errors import InputError
@@ -90,8 +90,6 @@ class StrategyEntry:
     fuses_updates             it plans the graph with fused updates: what it prepares serves only others that do
     combines_others           it already chooses among the others: suggested only if no single one fits
     other_graphs              strategy of the test nets and updates that share the arena
-    further                   from a plan of it: a strategy that looks for a quicker one elsewhere, or returns that one;
-                              used where the plan, once it is placed, is far from its lower bound
     """
 
     name: str
@@ -106,45 +104,16 @@ class StrategyEntry:
     fuses_updates: bool = False
     combines_others: bool = False
     other_graphs: str = "liveness"
-    further: Callable[[Plan], Strategy] | None = None
 
 
 STRATEGIES: dict[str, StrategyEntry] = {}  # by name, in the order of tables; filled by planning/strategies
 
 
-def strategy(
-    name: str,
-    *,
-    description: str,
-    order: int = 1000,
-    priority: int = 1000,
-    compare_by_default: bool = True,
-    suggest_when_over_budget: bool = True,
-    candidate_of_auto: bool = True,
-    offloads: bool = False,
-    fuses_updates: bool = False,
-    combines_others: bool = False,
-    other_graphs: str = "liveness",
-    further: Callable[[Plan], Strategy] | None = None,
-) -> Callable[[Strategy], Strategy]:
-    """Register a strategy under `name`; StrategyEntry says what the other arguments mean."""
+def strategy(name: str, *, description: str, **declared: Any) -> Callable[[Strategy], Strategy]:
+    """Register a strategy under `name`, with what it declares of itself (StrategyEntry)."""
 
     def register(make: Strategy) -> Strategy:
-        STRATEGIES[name] = StrategyEntry(
-            name,
-            description,
-            make,
-            order,
-            priority,
-            compare_by_default,
-            suggest_when_over_budget,
-            candidate_of_auto,
-            offloads,
-            fuses_updates,
-            combines_others,
-            other_graphs,
-            further,
-        )
+        STRATEGIES[name] = StrategyEntry(name, description, make, **declared)
         in_order = sorted(STRATEGIES.items(), key=lambda item: (item[1].order, item[0]))
         STRATEGIES.clear()
         STRATEGIES.update(in_order)

@@ -25,18 +25,13 @@ from layermem.graph.ops import BACKWARD, DATA, FORWARD, UPDATE, Graph, Op
 from layermem.graph.slices import Cut
 from layermem.ops import InnerProduct
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.settings import SETTINGS
 from layermem.utils.units import aligned
-
-COUNTS = (2, 4, 8, 16)
-MAX_BOTTLENECKS = 4
-MUCH = 0.25  # of the budget: what one band may need
-MAX_NORMS = 8  # BatchNorms in a range
-LEAST_BEHIND = 0.1  # of all ops: a range that leaves fewer is the whole step, more or less
 
 
 def counts_of(items: int) -> list[int]:
     """Into how many slices of whole items a batch is cut."""
-    return [count for count in COUNTS if items % count == 0]
+    return [count for count in SETTINGS.slice_counts if items % count == 0]
 
 
 def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
@@ -48,11 +43,11 @@ def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
         firsts = [*_late_first(graph, budget_bytes), *firsts]
     found = [
         (first.layers[0], last.layers[-1])
-        for last in _bottlenecks(graph, budget_bytes)[:MAX_BOTTLENECKS]
+        for last in _bottlenecks(graph, budget_bytes)[: SETTINGS.bottlenecks]
         for first in firsts
-        if sum(first.node <= node <= last.node for node in norms) <= MAX_NORMS
+        if sum(first.node <= node <= last.node for node in norms) <= SETTINGS.most_norms
     ]
-    return [*dict.fromkeys(found), *([("", "")] if len(norms) <= MAX_NORMS else [])]
+    return [*dict.fromkeys(found), *([("", "")] if len(norms) <= SETTINGS.most_norms else [])]
 
 
 def cuts(graph: Graph, items: int, budget_bytes: int) -> Iterator[list[Cut]]:
@@ -66,10 +61,12 @@ def row_bands(graph: Graph, budget_bytes: int) -> list[Bands]:
     products = [op for op in graph.of_kind(FORWARD) if isinstance(op.record, InnerProduct) and op.layers]
     layer_of = {op.roles["w0"]: op.layers[0] for op in products}
     found: list[Bands] = []
+    most_bytes = SETTINGS.band_share * budget_bytes
     for update in graph.of_kind(UPDATE):
         layer, needed = layer_of.get(update.roles.get("w0", "")), in_use_bytes(graph, update)
-        if layer is not None and needed > MUCH * budget_bytes:
-            found.append(Bands(layer, next((k for k in COUNTS if needed / k <= MUCH * budget_bytes), COUNTS[-1])))
+        if layer is not None and needed > most_bytes:
+            counts = SETTINGS.slice_counts
+            found.append(Bands(layer, next((k for k in counts if needed / k <= most_bytes), counts[-1])))
     return sorted(found, key=lambda bands: [*layer_of.values()].index(bands.layer))
 
 
@@ -112,7 +109,7 @@ def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
         is_bottleneck = len(crossing) == 1 and (not fewest or sum(crossing) < fewest)
         fewest = sum(crossing) if is_bottleneck else fewest
         behind = (nbytes for node, nbytes in in_use.items() if node > op.node)
-        is_short = sum(1 for other in graph.ops if other.node > op.node) >= LEAST_BEHIND * len(graph.ops)
+        is_short = sum(1 for other in graph.ops if other.node > op.node) >= SETTINGS.least_behind * len(graph.ops)
         if is_bottleneck and is_short and op.node >= largest and max(behind, default=0) <= budget_bytes:
             found.append(op)
     return found

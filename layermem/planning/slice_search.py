@@ -36,20 +36,11 @@ from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.job import AUTO_SLICES, NO_SLICES, Job
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY
+from layermem.planning.settings import SETTINGS
 from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.schedule.program import Program
 from layermem.utils.parallel import map_beside
 from layermem.utils.units import aligned
-
-GOOD_ENOUGH = 1.005  # times the seconds of the ops alone: slices cannot gain enough
-FAST_ENOUGH = 1.2  # the same, of bands of rows beside them
-PLANNED = 5  # cuts for which the strategy makes a plan, unless nothing fits yet
-PLANNED_OPS = 800  # in all of them but the last
-MAX_PLANNED_OPS = 3000  # the same, while nothing fits
-CUT_OPS = 6000  # in all cuts that are judged
-TIGHT = 0.97  # of the budget: where an op needs more of it beside all persistent buffers, these move to and fro
-MOVES = 6  # times that they do
-REFINEMENTS = 2  # of slices with bands of rows: pairs of others that are planned
 
 
 def choose_slices(attempt: Attempt) -> Attempt:
@@ -59,7 +50,8 @@ def choose_slices(attempt: Attempt) -> Attempt:
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
         return attempt
     found = _search(attempt, budget_bytes)
-    if found.seconds <= FAST_ENOUGH * ops_seconds(job.whole, job.costs) or job.hints.host_budget_bytes == 0:
+    fast_enough = SETTINGS.unbanded_seconds * ops_seconds(job.whole, job.costs)
+    if found.seconds <= fast_enough or job.hints.host_budget_bytes == 0:
         return found.attempt
     rows = _rows(job, budget_bytes)
     if not rows:
@@ -94,7 +86,7 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     best = whole.fitting() if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
         seconds = min(seconds, best.fused.seconds)
-        if seconds <= GOOD_ENOUGH * ops_seconds(base.graphs[0], job.costs):
+        if seconds <= SETTINGS.unsliced_seconds * ops_seconds(base.graphs[0], job.costs):
             return _Found(best, best.fused.seconds)
     planned: list[_Planned] = []
     for thorough in (False, True):
@@ -135,7 +127,7 @@ def _fastest_near(job: Job, planned: list[_Planned], budget_bytes: int, seconds:
         attempt = first if slices == first.job.slices else _attempt_in(job, slices, first)
         return None if attempt is None else _placed_below(attempt, budget_bytes, seconds)
 
-    for _ in range(REFINEMENTS):
+    for _ in range(SETTINGS.refinements):
         near = _near(job, Slices.parse(centre), shares[centre], budget_bytes)
         untried = [each for each in near if each not in shares][:2]
         shares |= {each: near[each] for each in untried}
@@ -185,7 +177,7 @@ def _placed_below(attempt: Attempt, budget_bytes: int, seconds: float) -> tuple[
     """The graphs of `attempt` and its program, if that takes less than `seconds`."""
     if _is_slower(attempt.job, budget_bytes, seconds):
         return None
-    placed = attempt.fitting(seconds)
+    placed = attempt.fitting()
     if placed is None or placed.fused.seconds >= seconds:
         return None
     return placed.job.graphs, placed.fused
@@ -263,10 +255,10 @@ class _Cut:
     def score(self) -> float:
         """About the seconds of the best plan."""
         excess = max(0, self.live_bytes - self.budget_bytes)
-        moved = max(0.0, self.floor_bytes - TIGHT * self.budget_bytes)
+        moved = max(0.0, self.floor_bytes - SETTINGS.tight_share * self.budget_bytes)
         if moved and self.job.hints.host_budget_bytes == 0:
             return inf
-        move_seconds = MOVES * moved / self.job.costs.rates.h2d
+        move_seconds = SETTINGS.state_copies * moved / self.job.costs.rates.h2d
         return self.ops_seconds + excess * self.seconds_per_byte + move_seconds
 
     @property
@@ -286,14 +278,15 @@ def _judge(
     ranges = [*cuts(job.graphs[0], job.slicer.items, budget_bytes)]
     for of_range in reversed(ranges) if thorough else ranges:
         previous = inf
-        for cut in of_range if ops <= CUT_OPS else ():
+        for cut in of_range if ops <= SETTINGS.judged_ops else ():
             try:
                 sliced = _sliced(job, str(cut), rows)
             except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
                 break
             graph = with_fused_updates(sliced.graphs[0])
             ops += len(graph.ops)
-            if ops > CUT_OPS or ops_seconds(sliced.graphs[0], job.costs) >= (seconds if thorough else lowest):
+            limit = seconds if thorough else lowest
+            if ops > SETTINGS.judged_ops or ops_seconds(sliced.graphs[0], job.costs) >= limit:
                 break
             found = _cut(sliced, budget_bytes, per_byte)
             if found.least_bytes <= budget_bytes:
@@ -372,8 +365,8 @@ def _plan(judged: list[_Cut], like: Attempt, budget_bytes: int, seconds: float) 
         limit = min((each.seconds for each in fitting), default=seconds)
         pair: list[_Cut] = []
         while waiting and len(pair) < 2:
-            is_enough = len(planned) + len(pair) + slower >= PLANNED or ops > PLANNED_OPS
-            if (is_enough and (fitting or pair or slower)) or ops > MAX_PLANNED_OPS:
+            is_enough = len(planned) + len(pair) + slower >= SETTINGS.planned_cuts or ops > SETTINGS.planned_ops
+            if (is_enough and (fitting or pair or slower)) or ops > SETTINGS.most_planned_ops:
                 break
             cut = waiting.pop(0)
             if cut.ops_seconds < limit:
@@ -411,7 +404,7 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
     for each in _fitting(planned, budget_bytes):
         if best is not None and each.seconds >= seconds:
             break
-        placed = each.attempt.fitting(seconds)
+        placed = each.attempt.fitting()
         if placed is not None and placed.fused.seconds < seconds:
             best, seconds = placed, placed.fused.seconds
     return best

@@ -94,8 +94,7 @@ def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> 
 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """Return the report of evaluate(), without a search for slices.  If neither the plan for the budget nor the one of
-    least memory fits, return the fewest bytes of both: no minimum is searched, and no further plans of the strategy
-    (StrategyEntry.further), which fit whenever its other plans do."""
+    least memory fits, return the fewest bytes of both: no minimum is searched."""
     compiler = Compiler(job.arena, strategy, job.hints)
     try:
         program = compiler.compile(budget_bytes, quick=True)

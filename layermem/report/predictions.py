@@ -79,17 +79,22 @@ def score_values(scores: Iterable[Score]) -> list[dict[str, object]]:
 
 
 class AccuracyCount:
-    """Counts labelled items whose label is their first class, and those whose label is among the shown classes."""
+    """Counts labelled items whose label has the highest score, and those where it is among the `shown` highest.
+
+    As in Caffe's Accuracy layer, whose numbers these are, a class with the same score as the label's counts as higher.
+    """
 
     def __init__(self, shown: int) -> None:
         self.shown = shown
         self.items = self.first = self.among = 0
 
-    def add(self, label: int | None, scores: Sequence[Score]) -> None:
+    def add(self, label: int | None, row: np.ndarray) -> None:
         if label is not None:
+            scores = row.reshape(-1)
+            higher = int(np.count_nonzero(scores >= scores[label])) - 1 if 0 <= label < scores.size else scores.size
             self.items += 1
-            self.first += scores[0].index == label
-            self.among += any(each.index == label for each in scores)
+            self.first += higher < 1
+            self.among += higher < self.shown
 
     def __str__(self) -> str:
         top = f", top-{self.shown} {format_share(self.among, self.items)}" if self.shown > 1 else ""

@@ -20,15 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from layermem import _native
+from layermem.planning.settings import SETTINGS
 from layermem.schedule.dependencies import with_dependencies
 from layermem.schedule.ir import Residency, Schedule
 from layermem.schedule.lower import Lowered
 from layermem.schedule.program import PersistentOffsets
 from layermem.schedule.upload_ahead import place_workspaces
 from layermem.utils.units import ALIGN
-
-SEARCH_SECONDS = 1.0
-LIMITED_SEARCH_SECONDS = 0.1  # for plans with a copy limit: lowering the limit gains more than a longer search
 
 
 def place(
@@ -45,7 +43,7 @@ def place(
     seconds       limit of the search, counted in steps (native/planning/placement/step_budget.h)
     """
     if seconds is None:
-        seconds = LIMITED_SEARCH_SECONDS if lowered.plan.copy_limit_bytes else SEARCH_SECONDS
+        seconds = SETTINGS.place_limited_seconds if lowered.plan.copy_limit_bytes else SETTINGS.place_seconds
     device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, seconds=seconds)
     host = assign_offsets(lowered.residencies, persistent, host=True, seconds=seconds)
     placed = [r.placed_at((host if r.host else device).offset[r.id]) for r in lowered.residencies]
@@ -85,7 +83,7 @@ def assign_offsets(
     *,
     host: bool = False,
     target_bytes: int = 0,
-    seconds: float = SEARCH_SECONDS,
+    seconds: float = SETTINGS.place_seconds,
 ) -> ArenaOffsets:
     """Return offsets for the residencies on the device, or for those in the host arena."""
     fixed, floor = (persistent.host, persistent.host_bytes) if host else (persistent.device, persistent.device_bytes)

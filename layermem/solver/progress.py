@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from layermem.errors import InputError
+from layermem.proto.blobs import Blob
 from layermem.solver import snapshot as snapshots
 from layermem.solver.engine import Engine
-from layermem.solver.rules import rate_drops
+from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORIES, rate_drops
 from layermem.solver.snapshot import SavedExtra, Snapshot
 from layermem.solver.state_file import SolverStateData
 
@@ -45,6 +49,7 @@ def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) ->
         base_lr=progress.base_lr,
         ranks=engine.group.size,
         loss_scale=None if engine.loss_scale is None else engine.loss_scale.saved(),
+        type=engine.param.type,
     )
     state = SolverStateData(iteration, model, drops, parameters.history())
     snapshots.write_snapshot(model, path, engine.nets.train, parameters.file_layers(), state, extra)
@@ -60,7 +65,9 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
     try:
         values = parameters.match_snapshot(saved.weights)
         place = saved.path
+        _check_type(engine.param.type, saved)
         history = parameters.match_history(saved.state.history)
+        _check_squares(engine.param.type, history)
         place = f"{saved.path}.json"
         states = {} if extra is None else snapshots.states_of(extra)
         parameters.check_states(states)
@@ -85,6 +92,27 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
         return [*notes, "the snapshot has no data positions and no seed: data start over with the seed of this run"]
     progress.losses.extend(extra["losses"])
     return [*notes, *_restore_extra(extra, engine)]
+
+
+def _check_type(own: str, saved: Snapshot) -> None:
+    """InputError if the JSON file of the snapshot names another solver type."""
+    if saved.extra is not None and saved.extra["type"] not in ("", own):
+        raise InputError(_other_type(f"type '{saved.extra['type']}'", own))
+
+
+def _check_squares(own: str, history: Sequence[Blob]) -> None:
+    """InputError if a sum of squares is negative: then the state is that of another solver type, whatever wrote it."""
+    count = len(history) // HISTORY_COUNTS[own]
+    squares = (blob for i in SQUARE_HISTORIES.get(own, ()) for blob in history[i * count : (i + 1) * count])
+    if any(np.any(np.asarray(blob) < 0) for blob in squares):
+        raise InputError(_other_type("another type, with values below 0 where this one has sums of squares", own))
+
+
+def _other_type(theirs: str, own: str) -> str:
+    return (
+        f"is the state of a solver of {theirs}, and this solver has type '{own}': resume with the type of the "
+        "snapshot, or begin from its weights alone (--weights)"
+    )
 
 
 def _restore_extra(extra: SavedExtra, engine: Engine) -> list[str]:

@@ -3,8 +3,8 @@
     PREFIX_iter_N.caffemodel          the weights, for any Caffe program; with HDF5 both names end in .h5
     PREFIX_iter_N.solverstate         Caffe's SolverState: iteration, optimizer state, path of the weights
     PREFIX_iter_N.solverstate.json    state that Caffe does not save: seed, data positions, displayed losses, device,
-                                      loss scale, states of recurrent layers, and the hashes of the other two files,
-                                      to detect a mixture of two runs
+                                      solver type, loss scale, states of recurrent layers, and the hashes of the other
+                                      two files, to detect a mixture of two runs
 
 The files are written together, the solverstate last, so a snapshot is complete or absent (utils/files.py).  A
 solverstate without the JSON file resumes as in Caffe.
@@ -68,6 +68,11 @@ class Extra(TypedDict):
     base_lr: float | None  # value set during the run, which replaces the solver's
     ranks: int  # number of ranks that wrote it, for information only
     loss_scale: SavedScale | None  # None without one, and in earlier versions
+    type: str  # of the solver; "" in earlier versions
+
+
+# Fields that earlier versions did not write.
+EARLIER: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1, "loss_scale": None, "type": ""}
 
 
 class SavedExtra(Extra):
@@ -235,8 +240,7 @@ def _read_extra(path: str, state_path: str, state: SolverStateData) -> SavedExtr
         )
     if extra["state_sha256"] != state.digest() or extra["iteration"] != state.iteration:
         raise InputError(f"does not belong to '{state_path}'; copy both files from the same run", path=path)
-    earlier: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1, "loss_scale": None}
-    return cast("SavedExtra", {**earlier, **extra, "losses": [*map(float, extra["losses"])]})
+    return cast("SavedExtra", {**EARLIER, **extra, "losses": [*map(float, extra["losses"])]})
 
 
 def _fault(extra: object) -> str | None:
@@ -244,7 +248,9 @@ def _fault(extra: object) -> str | None:
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if name in ("device", "states", "base_lr", "loss_scale") and name not in extra:  # absent in earlier versions
+        if (
+            name in ("device", "states", "base_lr", "loss_scale", "type") and name not in extra
+        ):  # absent in earlier versions
             continue
         if name not in extra:
             return f"it has no {name}"
@@ -287,6 +293,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # checks of the fields of the JSON
     "model_sha256": lambda value: isinstance(value, str),
     "state_sha256": lambda value: isinstance(value, str),
     "device": lambda value: isinstance(value, str),
+    "type": lambda value: isinstance(value, str),
     "seed": _is_integer,
     "iteration": _is_integer,
     "losses": lambda value: isinstance(value, list) and all(map(_is_number, value)),

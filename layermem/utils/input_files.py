@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 from layermem.errors import InputError
@@ -18,6 +19,7 @@ Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 CHUNK = 1 << 20  # bytes
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def exists(path: Name) -> bool:
@@ -86,14 +88,21 @@ def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int)
 
 def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
     """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes."""
-    lines = read(path, what=what, limit=limit).removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    texts = []
-    for number, line in enumerate(lines, start=1):
+    return [line for _, _, line in lines_of(read(path, what=what, limit=limit), what=what, path=path)]
+
+
+def lines_of(raw: bytes, *, what: str, path: Name) -> Iterator[tuple[int, int, str]]:
+    """Yield number, start in bytes, and text without its end of each line of UTF-8 text."""
+    start = len(BYTE_ORDER_MARK) if raw.startswith(BYTE_ORDER_MARK) else 0
+    for number in count(1):
+        end = raw.find(b"\n", start)
         try:
-            texts.append(line.removesuffix(b"\r").decode())
+            yield number, start, raw[start : end if end >= 0 else None].removesuffix(b"\r").decode()
         except UnicodeDecodeError:
             raise InputError(f"is not UTF-8 text; give a {what}", path=str(path), line=number) from None
-    return texts
+        if end < 0:
+            return
+        start = end + 1
 
 
 def file_beside(name: Name, folder: Path) -> Path:

@@ -92,7 +92,7 @@ def execute(
     return results
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_an_op_gives_what_the_reference_gives(case):
     layer = case.layer("medium")

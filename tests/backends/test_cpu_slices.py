@@ -316,7 +316,7 @@ def compare(case: Case, adds: bool = False) -> None:
             assert value.tobytes() == want.tobytes(), f"{role} of slices of {counts} has other bits"
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("adds", [False, True], ids=["written", "added"])
 @pytest.mark.parametrize("case", SUMS.values(), ids=SUMS)
 def test_slices_give_the_gradients_of_the_whole_batch(case, adds):
@@ -340,7 +340,7 @@ def test_slices_give_the_items_of_the_whole_batch(case):
     compare(case)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("case", [*sliceable()], ids=lambda case: case.drawn.name)
 def test_every_op_case_gives_the_bits_of_the_whole_batch_in_slices(case):
     compare(case)
@@ -394,7 +394,7 @@ NORMS = {  # blocks of 64 lines within slices and across them, one part and seve
 }
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("form", ["alone", "scaled", "relu", "residual"])
 @pytest.mark.parametrize("name", NORMS)
 def test_a_batch_norm_in_two_passes_is_that_of_the_whole_batch(name, form):

@@ -123,14 +123,14 @@ def compare_steps(device: CpuDevice, layer: Layer, xs=(), ws=()) -> int:
     return compared
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
 def test_a_kernel_for_16_bits_has_the_bits_of_conversions(case, device):
     layer = case.layer("medium")
     compare_steps(device, layer, *case.inputs(layer, np.random.default_rng(6)))
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("name", LARGE)
 def test_so_it_has_in_blocks_and_parts(name, device):
     text, shape = LARGE[name]
@@ -138,7 +138,7 @@ def test_so_it_has_in_blocks_and_parts(name, device):
     assert compare_steps(device, layer_of(text, *shapes)) >= 4
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 def test_so_it_has_of_a_batch_norm_with_its_scale(residual, relu, device):

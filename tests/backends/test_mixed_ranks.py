@@ -14,7 +14,7 @@ def test_every_layer_whose_operands_have_any_number_of_axes_is_in_a_family():
     assert {*LAYERS} - of_families <= FIXED and not of_families & FIXED
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_op_on_mixed_ranks_gives_what_the_reference_gives(kind, rank):

@@ -119,7 +119,7 @@ def files(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.samples(18)
+@pytest.mark.samples(36)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_changes_while_a_command_runs_is_one_sentence_or_does_not_matter(
@@ -143,7 +143,7 @@ def test_a_file_that_changes_while_a_command_runs_is_one_sentence_or_does_not_ma
 DATA_FILES = ("db/data.mdb", "0.h5", "1.h5", "0.png", "1.png")  # too many, or too large, to be held
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_opens_a_file_once_so_that_what_is_checked_is_what_is_read(
     layermem, files, tmp_path, monkeypatch, command

@@ -25,12 +25,13 @@ def job_with_offload(path: Path) -> Job:
     return net_job(build_net(path), StepOptions(device=DEVICE, costs=COSTS)).with_host_budget("1TiB")
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_every_net_is_planned_within_what_caffe_takes(path):
     is_planned_within_what_caffe_takes(path)
 
 
-@pytest.mark.samples(3)
+@pytest.mark.whole
 @pytest.mark.parametrize("path", [path for path in NETS if path not in SMALL], ids=str)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
     """The excluded nets differ only in depth."""
@@ -42,7 +43,7 @@ def is_planned_within_what_caffe_takes(path):
     assert found.program.max_live_bytes <= found.peak_bytes <= 0.7 * found.job.baseline_bytes < found.job.bvlc_bytes
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
@@ -53,7 +54,7 @@ def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
     assert not violations(found.program.train)
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("path", SOLVERS, ids=str)
 def test_every_solver_is_planned_with_its_test_nets(path):
     job = job_of(solver=path, device=DEVICE, costs=COSTS)

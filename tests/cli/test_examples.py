@@ -67,6 +67,7 @@ def test_the_help_of_every_verb_shows_its_example(layermem, verb):
     assert any(command[:2] == ["layermem", verb] for command in commands(EXAMPLES[verb]))
 
 
+@pytest.mark.whole
 def test_every_example_works(layermem, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     pytest.importorskip("igraph")

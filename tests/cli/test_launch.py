@@ -91,7 +91,7 @@ def test_ranks_write_the_files_of_one_process_and_one_of_them_reports(solver):
 
 
 @needs_mpi
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     "options, code, text",
     [
@@ -111,6 +111,7 @@ def test_an_error_before_the_first_step_is_reported_once_and_ends_all_ranks(opti
     assert "Iteration" not in out
 
 
+@pytest.mark.whole
 @needs_mpi
 def test_time_measures_the_network_between_ranks(solver):
     words = [sys.executable, "-m", "layermem", "time", "--net", "net.prototxt", "--iterations", "1"]
@@ -147,6 +148,7 @@ def test_an_error_of_one_rank_after_the_first_step_is_reported_once_and_ends_all
     assert code == 2 and error.count("layermem: ") == 1 and "5.png" in error
 
 
+@pytest.mark.whole
 @needs_mpi
 def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(solver):
     whole = run(solver, *command("--iterations", "40", "-q"))

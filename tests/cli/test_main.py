@@ -177,7 +177,7 @@ def run_shell(command, prototxt, **environment):
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, errors="replace")
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("verb", ["show", "plan"])
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encoding, verb):
@@ -186,7 +186,7 @@ def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encodi
     assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in ended.stdout
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize("verb", ["plan --json", "compare --strategies caffe"])
 def test_a_closed_stream_is_an_empty_one(prototxt, verb, closed):

@@ -41,7 +41,7 @@ def test_the_text_has_peak_bounds_time_and_baseline(layermem):
     assert "(strategy caffe)" in ended.out and "optimality gap  <= " in ended.out
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("columns", [40, 80, 100, 250])
 @pytest.mark.parametrize("words", [("plan", "--budget", "60%"), ("compare", "--budget", "60%"), ("show", "--fused")])
 def test_text_stays_within_the_columns(layermem, monkeypatch, words, columns):

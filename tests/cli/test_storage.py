@@ -25,7 +25,7 @@ def storage(request: pytest.FixtureRequest) -> tuple[str, str]:
     return "--storage", request.param
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_first_line_names_a_storage_that_is_not_fp32(layermem, verb, storage):
     narrow, wide = layermem(*VERBS[verb], *storage), layermem(*VERBS[verb], "--storage", "fp32")

@@ -186,7 +186,7 @@ def test_impossible_runs_are_refused(layermem, words, says):
     assert ended.code == 2 and says in ended.sentence
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("columns", ["1", "20", "40"])
 def test_a_narrow_terminal_in_an_ascii_locale_shows_the_run(solver, columns):
     pty = pytest.importorskip("pty")
@@ -242,7 +242,7 @@ PLANNING = [
 ]
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("command", PLANNING)
 @pytest.mark.parametrize("kind", ABSENT)
 def test_every_verb_that_plans_takes_shapes_for_a_source_that_is_not_there(kind, command, layermem, prototxt):

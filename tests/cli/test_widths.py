@@ -37,7 +37,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("width", [60, 80, 100])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[::2]))
 def test_a_table_stays_within_the_columns(layermem, prototxt, monkeypatch, command, width, log):  # noqa: F811

@@ -5,6 +5,7 @@ import h5py
 import numpy as np
 import pytest
 
+from layermem.data import hdf5_source
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.errors import InputError
 
@@ -55,6 +56,51 @@ def test_a_shuffled_pass_visits_every_row_once_and_keeps_rows_together(three):
         assert sorted(label) == list(range(8)) and np.array_equal(data[:, 0, 0], label)
         passes.append(tuple(label))
     assert len(set(passes)) == 8
+
+
+ROWS = 24
+LAYOUTS = {  # options of a dataset of 24 rows of 16 numbers, and the rows that are held without and with shuffle
+    "contiguous": ({}, 0, 0),
+    "rows": ({"chunks": (1, 16)}, 1, 0),
+    "chunks": ({"chunks": (5, 7)}, 5, 0),
+    "gzip": ({"chunks": (5, 16), "compression": "gzip"}, 5, 0),
+    "one chunk": ({"chunks": (24, 16), "compression": "gzip"}, 24, 24),
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_how_rows_are_stored_and_how_many_are_held_changes_none(tmp_path, monkeypatch, layout, dtype, shuffle):
+    values = np.random.default_rng(0).normal(size=(ROWS, 16)) * 100
+    values = (values % 200 if dtype == "u1" else values).astype(dtype)
+    options, held, held_shuffled = LAYOUTS[layout]
+    (tmp_path / "list.txt").write_text("a.h5\n")
+    with h5py.File(tmp_path / "a.h5", "w") as h5:
+        h5.create_dataset("data", data=values, **options)
+
+    def stream():
+        s = Hdf5Source(tmp_path / "list.txt", ("data",), KEY, shuffle=shuffle)
+        return s, np.concatenate([s.read(count)[0] for count in (1, 7, 16, 30, 18)])
+
+    whole, right = stream()
+    assert whole.heads[0].block == ROWS and whole.held_bytes >= values.nbytes
+    monkeypatch.setattr(hdf5_source, "HELD_BYTES", values[0].nbytes * 10)
+    some, found = stream()
+    assert some.heads[0].block == (held_shuffled if shuffle else held)
+    assert np.array_equal(found, right) and (shuffle or np.array_equal(found[:ROWS], values.astype(np.float32)))
+
+
+def test_what_is_held_of_a_large_file_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5_source, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(hdf5_source, "CHUNK_CACHE_BYTES", 10_000)
+    (tmp_path / "list.txt").write_text("a.h5\nb.h5\n")
+    for name, options in (("a", {}), ("b", {"chunks": (50, 100)})):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as h5:
+            h5.create_dataset("data", data=np.ones((200, 100), np.float32), **options)
+    s = Hdf5Source(tmp_path / "list.txt", ("data",), KEY, shuffle=False)
+    assert [head.held_bytes for head in s.heads] == [0, 3 * 50 * 400]  # the block, and its chunk twice
+    assert s.held_bytes == 60_000
 
 
 def test_a_shuffled_pass_reads_each_file_once(three):

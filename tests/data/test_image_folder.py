@@ -8,7 +8,7 @@ import pytest
 from layermem.data.database import open_database
 from layermem.data.databases import ImageOptions
 from layermem.data.image_folder import class_images, split_images, write_dataset
-from layermem.data.list_source import read_list
+from layermem.data.list_source import read_rows
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from tests.images import CLASSES, write_shapes
@@ -58,8 +58,8 @@ def test_a_data_set_has_lists_names_databases_and_the_mean(photos, tmp_path):
     assert (tmp_path / "out" / "labels.txt").read_text().split() == list(CLASSES)
     with closing(open_database(tmp_path / "out" / "train_lmdb", labels=True)) as source:
         images, labels = source.read(source.length)
-    listed = read_list(tmp_path / "out" / "train.txt")
-    assert [label for _, label, _ in listed] == labels.tolist() and len(images) == 16
+    listed = [*read_rows(tmp_path / "out" / "train.txt", 1)]
+    assert [int(row.labels[0]) for row in listed] == labels.tolist() and len(images) == 16
     assert all((tmp_path / "out" / name).is_file() for name, _, _ in listed)
     np.testing.assert_allclose(read_mean(tmp_path / "out" / "mean.binaryproto"), np.mean(images, 0), rtol=1e-5)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

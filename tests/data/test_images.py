@@ -2,6 +2,7 @@ import contextlib
 import io
 import math
 import struct
+import tracemalloc
 import warnings
 import zlib
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.images import datum_image, decode, resize
+from layermem.data.images import PIXEL_BYTES, datum_image, decode, decoding_bytes, resize
 from layermem.errors import InputError
 from layermem.proto.schema import Datum
 from tests.data.makers import datum, images
@@ -79,9 +80,69 @@ def test_bytes_that_are_no_image_are_refused(raw):
         decode(raw)
 
 
-def test_sixteen_bits_a_channel_are_refused():
+@pytest.mark.parametrize("kind, channels", [("png", 1), ("png", 3), ("tiff", 1), ("tiff", 3), ("pgm", 1), ("ppm", 3)])
+@pytest.mark.parametrize("color", [True, False])
+def test_of_sixteen_bits_a_channel_the_upper_eight_are_taken_as_by_opencv(kind, color, channels):
+    cv2 = pytest.importorskip("cv2")
+    deep = np.random.default_rng(0).integers(0, 65536, (5, 7, channels), np.uint16)
+    raw = cv2.imencode(f".{kind}", deep)[1]
+    theirs = np.atleast_3d(cv2.imdecode(raw, cv2.IMREAD_COLOR if color else cv2.IMREAD_GRAYSCALE)).transpose(2, 0, 1)
+    found = decode(raw.tobytes(), color=color)
+    assert found.shape == theirs.shape and np.abs(found.astype(int) - theirs).max() <= (channels > 1)
+
+
+def test_thirty_two_bits_a_channel_are_refused():
     with pytest.raises(InputError, match="8 bits per channel"):
-        decode(encoded(np.zeros((2, 2), np.uint16)))
+        decode(encoded(np.zeros((2, 2), np.int32), "TIFF"))
+
+
+UPRIGHT = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
+
+
+def oriented(kind: str, orientation: int, pixels: np.ndarray = UPRIGHT) -> bytes:
+    image = Image.fromarray(pixels)
+    tags = image.getexif()
+    tags[0x112] = orientation
+    out = io.BytesIO()
+    image.save(out, kind, exif=tags, **({"lossless": True} if kind == "WEBP" else {"quality": 100}))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "orientation, upright",
+    [
+        (1, UPRIGHT),
+        (2, UPRIGHT[:, ::-1]),
+        (3, UPRIGHT[::-1, ::-1]),
+        (4, UPRIGHT[::-1]),
+        (5, UPRIGHT.T),
+        (6, np.rot90(UPRIGHT, -1)),
+        (7, np.rot90(UPRIGHT, 2).T),
+        (8, np.rot90(UPRIGHT)),
+        (9, UPRIGHT),  # no such orientation
+    ],
+)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_images_are_turned_as_their_exif_orientation_says(kind, orientation, upright):
+    raw = oriented(kind, orientation)
+    for color in (True, False, None):
+        found = decode(raw, color=color)
+        assert found.shape[1:] == upright.shape and np.abs(found[0].astype(int) - upright).max() <= 2
+
+
+def test_an_encoded_datum_is_turned_where_caffe_asks_opencv_for_colours():
+    made = Datum(encoded=True, data=oriented("JPEG", 6))
+    assert datum_image(made).shape == (1, 2, 3)
+    assert datum_image(made, color=True).shape == (3, 3, 2) and datum_image(made, color=False).shape == (1, 3, 2)
+
+
+def test_damaged_metadata_leave_the_pixels():
+    raw = oriented("PNG", 6)
+    at = raw.index(b"eXIf")
+    length = struct.unpack(">I", raw[at - 4 : at])[0]
+    body = b"\xff" * length
+    damaged = raw[: at + 4] + body + struct.pack(">I", zlib.crc32(b"eXIf" + body)) + raw[at + 8 + length :]
+    assert np.array_equal(decode(damaged)[0], UPRIGHT)
 
 
 def test_a_datum_that_lies_about_its_size_is_refused():
@@ -189,3 +250,15 @@ def test_damaged_images_are_read_or_refused(kind, rng):
         with contextlib.suppress(InputError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert decode(bytes(bad)).dtype == np.uint8
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_what_decoding_takes_is_expected_by_the_size_of_the_image(kind):
+    raw = encoded(images(1, height=300, width=400)[0].transpose(1, 2, 0), kind)
+    assert decoding_bytes(raw) == len(raw) + PIXEL_BYTES * 300 * 400
+    tracemalloc.start()
+    decode(raw, color=True)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most + 4 * 300 * 400 <= decoding_bytes(raw)  # Pillow's own pixels are not traced
+    assert decoding_bytes(b"no image") == 0

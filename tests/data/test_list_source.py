@@ -1,8 +1,10 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.list_source import ImageListSource, read_list
+from layermem.data.list_source import ImageListSource, read_rows
 from layermem.errors import InputError
 from tests.data.makers import images, layer
 
@@ -76,14 +78,14 @@ def test_a_line_that_is_no_image_and_label_is_refused(tmp_path, line):
     path = tmp_path / "list.txt"
     path.write_text("a.png 1\n\n" + line + "\n")
     with pytest.raises(InputError, match="has a line that is not an image path followed by a label") as caught:
-        read_list(path)
+        read_rows(path, 1)
     assert (caught.value.path, caught.value.line) == (str(path), 3)
 
 
 def test_an_empty_list_is_refused(tmp_path):
     (tmp_path / "list.txt").write_text("\n\n")
     with pytest.raises(InputError, match="lists no images"):
-        read_list(tmp_path / "list.txt")
+        read_rows(tmp_path / "list.txt", 1)
 
 
 def test_an_image_that_is_missing_is_named_with_its_line(listed):
@@ -100,3 +102,22 @@ def test_an_image_that_is_no_image_is_named(listed):
     with pytest.raises(InputError, match="in a format that is not read") as caught:
         source(folder).read(5)
     assert caught.value.path == f"{folder}/image 2.png"
+
+
+def test_rows_are_parted_by_blanks_or_tabs(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text("a.png\t0\nb c.png \t 1\r\n\n d.png  2 ")
+    rows = read_rows(path, 1)
+    assert [*rows] == [("a.png", ["0"], 1), ("b c.png", ["1"], 2), ("d.png", ["2"], 4)]
+    assert rows[-1].line == 4 and rows[1:] == [rows[1], rows[2]]
+
+
+def test_a_long_list_takes_the_bytes_of_its_text_and_twelve_for_each_row(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"folder/of/images/image_{i:06d}.jpg {i % 10}\n" for i in range(20_000)))
+    tracemalloc.start()
+    rows = read_rows(path, 1)
+    held, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1.2 * rows.nbytes and most < 1.5 * rows.nbytes
+    assert rows.nbytes == path.stat().st_size + 12 * 20_000

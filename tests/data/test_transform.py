@@ -173,8 +173,25 @@ def test_contradictions_are_refused(text, words):
         transform(text)
 
 
+def blob(*shape: int, count: int = 4) -> bytes:
+    num, channels, height, width = shape
+    made = BlobProto(num=num, channels=channels, height=height, width=width, data=[1.0] * count)
+    return made.SerializeToString()
+
+
 @pytest.mark.parametrize(
-    "raw", [b"\xff\xff\xff", BlobProto(num=1, channels=2, height=2, width=2).SerializeToString()], ids=["junk", "empty"]
+    "raw",
+    [
+        b"\xff\xff\xff",
+        blob(1, 2, 2, 2, count=0),
+        blob(1, 1, -2, -2),
+        blob(1, -2, -2, 1),
+        blob(-1, -1, 2, 2),
+        blob(1, 0, 0, 0, count=0),
+        BlobProto(data=[1.0] * 4, shape={"dim": [-2, -2, 1]}).SerializeToString(),
+        BlobProto(shape={"dim": [2**32, 2**32, 1]}).SerializeToString(),
+    ],
+    ids=["junk", "empty", "two negative", "two others", "negative count", "zeros", "three axes", "overflow"],
 )
 def test_a_file_that_is_no_mean_is_refused(tmp_path, raw):
     (tmp_path / "m").write_bytes(raw)

@@ -41,7 +41,7 @@ ITEMS = {
 }
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("items", ITEMS)
 @pytest.mark.parametrize("piece_bytes", [4, 100, 4 << 20])

@@ -16,7 +16,7 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not here: pip inst
 
 
 @needs_nvcc
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("architecture", ["75", "80", "90", "120"])
 @pytest.mark.parametrize("source", ["primitives", "gemm_mma"])
 def test_nvcc_compiles_without_stack_or_spills(source, architecture, tmp_path):

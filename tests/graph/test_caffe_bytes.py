@@ -31,6 +31,7 @@ def built(name: str, phase: str) -> graph_net.Net:
     return build_net(f"prototxt/{name}/train_val.prototxt", phase)
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_totals_of_known_nets(name):
     result = caffe_bytes(built(name, "TRAIN"))

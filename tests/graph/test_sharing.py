@@ -116,7 +116,7 @@ def assert_same(one, other):
             assert np.array_equal(mine[name], theirs[name]), name
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(
     ("net", "fields"),
@@ -148,7 +148,7 @@ def test_every_number_of_ranks_gives_the_same_bits(net, fields, device, tmp_path
         assert_same(one, train_on(file, size, device))
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("strategy", "budget"), [("auto", "55%"), ("recompute", None), ("nested", None), ("auto", "70%")]
 )

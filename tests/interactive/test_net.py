@@ -324,7 +324,7 @@ def test_every_gradient_has_the_same_bits_under_every_budget(name):
         assert net.measured_peak_bytes <= net.report.peak_bytes
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("strategy", ["sublinear", "recompute", "recompute-exact", "recompute-approx", "auto"])
 def test_strategies_that_recompute_hold_and_hand_out_gradients(strategy):
     """Gradients that several branches write, which are read where the step ends or as soon as they are final."""

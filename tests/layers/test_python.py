@@ -18,6 +18,7 @@ from layermem.proto.schema import LayerParameter
 from layermem.solver.scoring import Scoring
 from tests.layers.harness import check_gradients, forward, layer_of, wants_of
 from tests.nets import DATA, solver_file
+from tests.planning.settings import change
 from tests.python_layers.modules import MODULE, NET, SHAPES, net_of, write_module
 
 
@@ -115,10 +116,7 @@ def test_a_class_that_may_run_again_is_recomputed_and_another_never(tmp_path):
 
 
 def test_python_layers_meet_hints_and_long_nets(tmp_path, monkeypatch):
-    from layermem.planning import lower_sets
-
-    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
-    monkeypatch.setattr(lower_sets, "GROUPS", 3)
+    change(monkeypatch, most_nodes=4, groups=3)
     with solver_of(tmp_path, strategy="recompute") as grouped, solver_of(tmp_path, strategy="caffe") as plain:
         grouped.step(2)
         plain.step(2)

@@ -191,7 +191,7 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
     close(dx, dy / np.sqrt(per_channel(var) + eps))
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_way):
@@ -245,7 +245,7 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
     assert (over_x == dx).all() and (over_dy == dx).all()
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, every_way):

@@ -121,7 +121,7 @@ def tensors(case):
     return g, x, w, normal(3, case.k), normal(4, case.n, *case.out, case.k)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
@@ -142,7 +142,7 @@ def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     close(added, want + dy)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
@@ -163,7 +163,7 @@ def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_w
     assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     g, x, w, _, dy = tensors(case)
@@ -186,7 +186,7 @@ def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     close(added, want + before)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_wgrad_sums_over_pixels(case, isa, every_way):
     g, x, w, _, dy = tensors(case)
@@ -233,7 +233,7 @@ def run_step(step, case, memory, x, w, dy):
     return result
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("images", "size", "others"), [(1, (60, 64), 700), (4, (14, 14), 288)])
 def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, images, size, others, every_way):
@@ -273,7 +273,7 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
     assert query(f"conv_{step}_workspace_bytes", slice_of_32) <= most * 2**20
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("images", [2, 4, 8])
 @pytest.mark.parametrize(("c", "k"), [(192, 384), (201, 390)])
 def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):

@@ -20,7 +20,7 @@ def window_sum(values, size, across):
     return total
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("beta", [0.75, 0.6, 0.5])
 @pytest.mark.parametrize("across", [True, False])
 @pytest.mark.parametrize(

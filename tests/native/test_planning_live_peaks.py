@@ -183,7 +183,7 @@ class ChainOracle:
         return {(t, peak, self.oracle.bytes_of(("value", x) for x in kept)) for t, peak, kept in reached[self.whole]}
 
 
-@pytest.mark.samples(10)
+@pytest.mark.samples(20)
 @pytest.mark.parametrize("block", range(10))
 def test_the_exact_family_finds_the_optimum_of_every_chain(block):
     for seed in range(block * 100, block * 100 + 100):
@@ -206,7 +206,7 @@ def test_the_exact_family_finds_the_optimum_of_every_chain(block):
                 assert plan.proven_optimal
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_quick_bound_of_a_peak_is_never_above_it(seed):
     planner = LowerSetPlanner(random_oracle(seed, most=24).native(), family="extended", model="live")
@@ -230,7 +230,7 @@ def test_a_planner_answers_for_a_smaller_family_as_one_of_that_family_does(seed)
         assert (own and own.lower_sets) == (other and other.lower_sets)
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_smaller_budget_has_the_answer_that_a_planner_without_earlier_questions_gives(seed):
     """This holds even if the answer is the chain of a larger budget that fits."""

@@ -72,6 +72,7 @@ def test_an_end_that_is_no_node_is_refused():
         LowerSetPlanner(graph(3, [(0, 1)]), ends=[5])
 
 
+@pytest.mark.whole
 def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
     proven, _ = minimum_of_wide()
     planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")

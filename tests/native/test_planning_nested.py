@@ -304,7 +304,7 @@ def halves(x, count):
     return result
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("seed", range(1, 26))
 def test_walks_are_those_that_form_every_need_and_cost_anew(seed):
     """Tests all walks of the search for the fewest bytes: bisections, then some below the minimum, by seconds and by

@@ -74,7 +74,7 @@ def budgets_of(every):
     return {peaks[0] - 1, peaks[0], peaks[len(peaks) // 3], peaks[len(peaks) // 2], peaks[-1]}
 
 
-@pytest.mark.samples(10)
+@pytest.mark.samples(20)
 @pytest.mark.parametrize("block", range(10))
 def test_the_exact_family_finds_the_optimum_of_every_chain(block):
     for seed in range(block * 100, block * 100 + 100):

@@ -78,8 +78,8 @@ def test_annealing_of_a_plan_for_fewer_bytes_never_passes_the_optimum_and_mostly
         start = values.planner.minimum()
         budget = (start.live_bytes + 3 * values.live_bytes(values.order)) // 4
         evictable = list(range(values.free.count))
-        order = polish_order(values.layout, start.order, evictable, [], 0, budget, 4000, 1)
-        assert order == polish_order(values.layout, start.order, evictable, [], 0, budget, 4000, 1)
+        order = polish_order(values.layout, start.order, evictable, [], 0, budget, 4000)
+        assert order == polish_order(values.layout, start.order, evictable, [], 0, budget, 4000)
         assert values.live_bytes(order) <= budget
         seconds, optimum = EditableOrder(values.layout, order, 0).recompute_seconds, values.free.least_time(budget)
         assert optimum <= seconds <= start.recompute_seconds, seed
@@ -90,7 +90,7 @@ def test_annealing_of_a_plan_for_fewer_bytes_never_passes_the_optimum_and_mostly
 def test_recomputations_that_write_what_is_dropped_stay():
     values = random_values(45)
     order = [*values.order[: values.free.count], values.order[0], *values.order[values.free.count :]]
-    polished = polish_order(values.layout, order, list(range(values.free.count)), [0], 0, 10**6, 2000, 0)
+    polished = polish_order(values.layout, order, list(range(values.free.count)), [0], 0, 10**6, 2000)
     assert polished.count(values.order[0]) == 2
-    polished = polish_order(values.layout, order, list(range(values.free.count)), [], 0, 10**6, 2000, 0)
+    polished = polish_order(values.layout, order, list(range(values.free.count)), [], 0, 10**6, 2000)
     assert polished == values.order

@@ -40,7 +40,7 @@ start = values.planner.minimum()
 threading.Timer(0.1, _thread.interrupt_main).start()
 try:
     evictable = list(range(values.free.count))
-    polish_order(values.layout, start.order, evictable, [], 0, start.live_bytes, 10**7, 0)  # takes seconds
+    polish_order(values.layout, start.order, evictable, [], 0, start.live_bytes, 10**7)  # takes seconds
 except KeyboardInterrupt:
     pass
 else:

@@ -190,7 +190,7 @@ def test_no_plan_within_a_host_budget_passes_below_the_bound(strategy, host_budg
     assert bounds
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])  # on cuda, updates join each other in one launch
 @pytest.mark.parametrize("net", ["chain", "residual"])
 @pytest.mark.parametrize(

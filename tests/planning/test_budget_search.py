@@ -8,20 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import (
-    COPY_LIMIT_HALVINGS,
-    DOUBLINGS,
-    FIRST_SHARE,
-    HALVINGS,
-    BudgetSearch,
-    fastest_under_budget,
-)
+from layermem.planning.budget_search import BudgetSearch, fastest_under_budget
 from layermem.planning.hints import Hints
 from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, as_entry
+from layermem.planning.settings import SETTINGS
 from layermem.planning.strategies import STRATEGIES
-from layermem.planning.strategies.auto import NEGLIGIBLE
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.units import ALIGN
 from tests.planning.jobs import solver_job
@@ -77,7 +70,7 @@ def test_the_search_ends_near_the_largest_budget_that_fits(over):
 def test_one_placement_that_misses_by_far_does_not_decide_how_far_the_search_goes():
     """A program far over the budget: those for a little less fit, and are quicker than those for much less."""
     found, asked = searched(lambda nbytes: 60_000 if nbytes > 99_000 else 0)
-    assert asked[0] == BUDGET - 2 * (BUDGET // (2 * FIRST_SHARE))
+    assert asked[0] == BUDGET - 2 * (BUDGET // (2 * SETTINGS.first_request_share))
     assert found.asked > 98_000
 
 
@@ -87,7 +80,7 @@ def test_the_quickest_of_the_programs_that_fit_is_taken():
         found, asked = searched(partial(_remembered, wasted, random.Random(seed)))
         fitting = [nbytes for nbytes in asked if nbytes + wasted[nbytes] <= BUDGET]
         assert found.asked == max(fitting)  # here more bytes mean less time
-        assert len(asked) <= DOUBLINGS + HALVINGS
+        assert len(asked) <= SETTINGS.request_doublings + SETTINGS.request_halvings
 
 
 def test_less_is_asked_for_twice_as_fast_each_time_until_it_fits():
@@ -142,7 +135,7 @@ class FragmentingCompiler(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception"])
 def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahead(net, tmp_path):
     graphs, costs = solver_job(net, tmp_path)
@@ -157,7 +150,7 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
                 continue
             assert program.arena_bytes <= budget
             seconds[name] = program.seconds
-        assert seconds["auto"] <= min(seconds.values()) * NEGLIGIBLE, (step, seconds)
+        assert seconds["auto"] <= min(seconds.values()) * SETTINGS.negligible_seconds, (step, seconds)
 
 
 class RandomHoles(Compiler):
@@ -174,7 +167,7 @@ class RandomHoles(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("net", ["chain", "inception"])
 def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp_path):
@@ -209,7 +202,7 @@ def test_where_placement_misses_copies_hold_as_much_as_can_be_placed(most_units)
     search = BudgetSearch(as_entry(plan), graph, None, evaluator, Hints(), build)
     held = search.program(budget).plan.copy_limit_bytes
     assert held <= most_units * ALIGN < held + 8 * ALIGN + ALIGN
-    assert len(placed) == (1 if most_units == 1024 else 3 if most_units >= 1016 else 3 + COPY_LIMIT_HALVINGS)
+    assert len(placed) == (1 if most_units == 1024 else 3 if most_units >= 1016 else 3 + SETTINGS.copy_limit_halvings)
 
 
 def test_a_plan_made_for_the_limit_that_could_be_placed_is_taken_where_it_is_quicker():
@@ -289,36 +282,6 @@ def test_the_program_for_a_smaller_budget_may_take_all_of_the_larger_one(monkeyp
     found = search._fastest_of_rungs(budget, SimpleNamespace(seconds=3.0))
     assert found.arena_bytes <= budget and found.plan.rung > 96 * ALIGN
     assert len(placed) == 8 and {target for _, target in placed} == {budget}
-
-
-@pytest.mark.parametrize(
-    ("known", "bound", "placed", "units", "found"),
-    [(3.0, 2.0, 2.5, 9, 2.5), (3.0, 2.0, 3.0, 9, None), (3.0, 2.0, 2.5, 11, None), (3.0, 2.99, 2.5, 9, None)],
-    ids=["faster", "no faster", "over the budget", "near the bound"],
-)
-def test_a_further_plan_is_placed_where_the_program_is_far_from_its_bound(
-    monkeypatch, known, bound, placed, units, found
-):
-    monkeypatch.setattr(BudgetSearch, "_least_seconds", lambda *_: bound)
-    first, further = Plan("stepwise", ("a",)), Plan("stepwise", ("a", "b"))
-
-    def build(plan, target_bytes=0):
-        return SimpleNamespace(plan=plan, arena_bytes=units * ALIGN, max_live_bytes=ALIGN, host_bytes=0, seconds=placed)
-
-    evaluator = SimpleNamespace(live_bytes=lambda plan: 9 * ALIGN, estimate_seconds=lambda plan: placed)
-    entry = StrategyEntry("stepwise", "", lambda *_: first, further=lambda plan: lambda *_: further)
-    search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, evaluator, Hints(), build)
-    program = search.further_program(10 * ALIGN, SimpleNamespace(plan=first, seconds=known))
-    assert (None if program is None else (program.plan, program.seconds)) == (found and (further, found))
-
-
-def test_without_further_plans_or_with_the_same_one_there_is_no_further_program(monkeypatch):
-    monkeypatch.setattr(BudgetSearch, "_least_seconds", lambda *_: 1.0)
-    known = SimpleNamespace(plan=Plan("stepwise", ("a",)), seconds=3.0)
-    for further in (None, lambda plan: lambda *_: plan):
-        entry = StrategyEntry("stepwise", "", lambda *_: known.plan, further=further)
-        search = BudgetSearch(entry, SimpleNamespace(slices="", fingerprint="", ops=[]), None, None, Hints(), None)
-        assert search.further_program(10 * ALIGN, known) is None
 
 
 def test_a_plan_that_another_process_has_made_is_not_made_again():

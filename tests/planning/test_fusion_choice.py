@@ -72,7 +72,7 @@ def test_devices_without_optional_fusions_have_one_step(device):
     assert api.job_of(NET, device=device, batch=8).less_fused is None
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "caffe"])
 def test_no_minimum_is_above_that_of_any_step(job, strategy):
     fewest = minima(job, strategy)

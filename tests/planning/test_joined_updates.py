@@ -11,10 +11,11 @@ from layermem.graph.net import Net, NetOptions
 from layermem.graph.ops import BACKWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.train import Rule, train_graph
-from layermem.planning.costs import model_costs
+from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.joined_updates import with_joined_updates
 from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Decision, Gap, Plan, program_order
+from layermem.planning.strategies.auto import unjoined_seconds
 from layermem.proto.read import read_net
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.joined import joined
@@ -56,6 +57,15 @@ def test_they_run_before_an_op_that_touches_what_they_change():
 def test_an_update_of_buffers_that_are_copied_stays_where_it_is():
     decisions = {Gap("h2", -1): Decision.OFFLOAD}
     assert order_of(chain(), 2000, [512] * 6, decisions) == "wgrad1 wgrad2 update2 wgrad3 update1 update3"
+
+
+def test_each_update_that_cannot_be_joined_costs_a_launch():
+    costs = Costs(Rates(flops=1.0, memory=1.0, d2h=1.0, h2d=1.0, launch=3.0))
+    state = {Gap("h2", -1): Decision.OFFLOAD, Gap("w2", -1): Decision.OFFLOAD, Gap("h3", -1): Decision.OFFLOAD}
+    for decisions, seconds in ((state, 6.0), ({}, 0.0)):
+        plan = Plan("by hand", program_order(chain()), decisions)
+        assert unjoined_seconds(plan, chain(), costs) == seconds
+        assert unjoined_seconds(plan, chain(joins=""), costs) == 0.0
 
 
 def test_a_plan_without_updates_that_join_is_left_as_it_is():

@@ -4,13 +4,14 @@ import pytest
 
 from layermem.api import build_net, job_of
 from layermem.graph.ops import DATA, FORWARD
-from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import LowerSetPlanner, group_ops
 from layermem.planning.recomputation import matches
+from layermem.planning.settings import SETTINGS
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, a_second_each, chain
 from tests.planning.jobs import solver_job
+from tests.planning.settings import change
 from tests.schedule.small_graphs import buffer, graph, op, repeatable
 
 
@@ -52,8 +53,7 @@ def test_persistent_bytes_are_no_part_of_what_a_chain_may_use():
 
 def test_groups_are_cut_where_the_fewest_bytes_cross(monkeypatch):
     """Ten ops; the odd ones narrow to a quarter, and each interval of two is cut at a narrow one."""
-    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
-    monkeypatch.setattr(lower_sets, "GROUPS", 4)
+    change(monkeypatch, most_nodes=4, groups=4)
     blobs = [buffer(f"x{i}", DATA, UNIT // 4 if i % 2 else UNIT) for i in range(11)]
     ops = [op("feed.forward", FORWARD, writes="x0")]
     ops += [repeatable(op(f"f{i}.forward", FORWARD, f"x{i - 1}", f"x{i}")) for i in range(1, 11)]
@@ -83,7 +83,7 @@ def test_without_a_segment_end_there_is_one_segment(tmp_path):
 
 
 def test_groups_of_a_long_net_end_where_segments_may(monkeypatch, tmp_path):
-    monkeypatch.setattr(lower_sets, "MAX_NODES", 4)
+    change(monkeypatch, most_nodes=4)
     graph = solver_job("residual", tmp_path)[0][0]
     hints = Hints(segment_ends=("*relu*",))
     groups, free = group_ops(graph, hints), group_ops(graph)
@@ -96,10 +96,10 @@ def test_chains_that_are_left_out_near_the_minimum_have_hardly_a_smaller_plan(ne
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
     least = planner.native.minimum().model_peak_bytes
-    chains = (planner.solve(int(least * slack), goal) for slack in lower_sets.SLACK for goal in ("time", "memory"))
+    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack for goal in ("time", "memory"))
     plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
     fewest_bytes = min(map(job.arena.live_bytes, plans))
-    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= lower_sets.NEAR_LEAST * fewest_bytes
+    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= SETTINGS.near_least_bytes * fewest_bytes
 
 
 @pytest.mark.parametrize("net", ["digits", "resnet20", "squeezenet10"])
@@ -120,7 +120,7 @@ def test_where_a_plan_is_near_the_bound_no_other_chain_is_searched(monkeypatch):
     least = min(each.live_bytes for each in planner._min_memory_candidates(job))
     planner._quick_candidates(job)
     assert asked and not planner.is_near_bound(least) and least > planner.least_bytes
-    monkeypatch.setattr(lower_sets, "NEAR_BOUND", least / planner.least_bytes)
+    change(monkeypatch, near_bound_bytes=least / planner.least_bytes)
     planner.quick_candidates, asked[:] = None, []
     planner._quick_candidates(job)
     assert not asked
@@ -141,7 +141,7 @@ def test_a_plan_that_recomputes_least_near_the_minimum_is_found(net):
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
     least = planner.native.minimum().model_peak_bytes
-    chains = (planner.solve(int(least * slack), goal) for slack in lower_sets.SLACK for goal in ("time", "memory"))
+    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack for goal in ("time", "memory"))
     candidates = [planner._candidate(chain, job.arena, keep) for chain in chains if chain for keep in (True, False)]
     fewest_bytes = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
     for budget_bytes in (fewest_bytes, int(1.02 * fewest_bytes), int(1.1 * fewest_bytes)):

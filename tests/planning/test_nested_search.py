@@ -74,7 +74,7 @@ def test_hints_keep_a_layer_and_recompute_a_layer(tmp_path):
         assert ask("nested", job, 0, Hints(recompute=layers))[2].order.count(op) > 1
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", ["digits", "alexnet", "resnet20", "googlenet", "squeezenet10"])
 def test_lower_sets_that_are_left_out_have_no_smaller_plan(net):
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")

@@ -66,12 +66,3 @@ def test_a_program_is_checked_before_it_is_given_away(monkeypatch):
     monkeypatch.setattr(pipeline, "place", place)
     with pytest.raises(UnsafeSchedule):
         compile([NET], strategy="liveness", costs=COSTS)
-
-
-def test_further_plans_are_looked_for_only_where_the_program_may_become_quick_enough(monkeypatch):
-    asked = []
-    monkeypatch.setattr(pipeline.BudgetSearch, "further_program", lambda search, *_: asked.append(1))
-    made = Compiler(ArenaPlanner([NET], COSTS), "recompute")
-    seconds = made.compile(6 * UNIT).seconds
-    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 1.05).seconds == seconds and len(asked) == 2
-    assert made.compile_fused(6 * UNIT, hoped_seconds=seconds / 2).seconds == seconds and len(asked) == 2

@@ -19,6 +19,7 @@ from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.report.records import start_record
+from tests.planning.settings import change
 
 NET = "prototxt/digits/train_val.prototxt"
 NO_LINK = Hints(host_budget_bytes=0)
@@ -118,7 +119,7 @@ def test_slices_are_never_slower_than_none(job):
         assert evaluate(job.with_slices("auto"), "recompute", budget_bytes).seconds <= without.seconds
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_the_choice_is_never_slower_than_the_whole_step_in_slices_that_keep_everything(job, count):
     kept = evaluate(job.with_slices(f"whole/{count}"), "intra")
@@ -126,6 +127,7 @@ def test_the_choice_is_never_slower_than_the_whole_step_in_slices_that_keep_ever
     assert chosen.feasible and chosen.seconds <= kept.seconds
 
 
+@pytest.mark.whole
 def test_more_slices_are_tried_once_those_that_looked_best_turn_out_slow():
     """U-Net in 4 slices looks quicker than 8 slices are, and recomputes three times as long as it looks."""
     device = get_device("cuda", precision="tf32")
@@ -147,6 +149,7 @@ def test_the_minimum_in_slices_is_that_of_as_many_as_help(job):
     assert refused.minimum_bytes <= min(every)
 
 
+@pytest.mark.whole
 def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_offload_to(alexnet):
     job = alexnet
     least = evaluate(job, "auto", 1).minimum_bytes
@@ -167,9 +170,10 @@ def choice(alexnet):
     return evaluate(alexnet.with_slices("auto"), "hybrid", alexnet.baseline_bytes // 4)
 
 
+@pytest.mark.whole
 def test_finer_bands_and_shorter_ranges_are_taken_only_where_they_are_faster(alexnet, choice, monkeypatch):
     job, chosen, budget_bytes = alexnet, choice, alexnet.baseline_bytes // 4
-    monkeypatch.setattr(slice_search, "REFINEMENTS", 0)
+    change(monkeypatch, refinements=0)
     assert chosen.feasible and chosen.seconds <= evaluate(job.with_slices("auto"), "hybrid", budget_bytes).seconds
 
 

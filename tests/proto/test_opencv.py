@@ -60,7 +60,7 @@ def randomize(runner: Runner, net: Net, rng: np.random.Generator) -> None:
                 runner.write(name, rng.normal(0, 0.1, shape))
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("folder", NETS)
 def test_opencv_gives_the_outputs_of_our_weights(folder, tmp_path):
     path = tmp_path / "deploy.prototxt"

@@ -111,6 +111,7 @@ except InputError as error:
 """
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("case", EXPENSIVE)
 def test_an_expensive_text_is_refused_within_a_gibibyte(case, tmp_path):
     text, says = EXPENSIVE[case]

@@ -152,12 +152,13 @@ def test_mobilenets_end_in_seven_by_seven_pixels():
 DEEP = [path for path in NETS if path.parent.name in ("resnet1001", "resnet1517", "resnet2504")]
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("path", [path for path in NETS if path not in DEEP], ids=name)
 def test_a_net_is_one_to_the_reader(path):
     read_net(path)
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("path", DEEP, ids=name)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
     """The excluded nets differ only in depth."""
@@ -277,6 +278,7 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, cwd=place, env={"PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("folder", GENERATED)
 def test_a_generated_net_has_the_very_bytes_of_its_files(folder, copied_tools):
     assert run(copied_tools, *GENERATED[folder]).returncode == 0

@@ -35,7 +35,7 @@ def job(request) -> Job:
     return job_of(request.param)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
     minimum = evaluate(job, strategy).minimum_bytes
@@ -47,7 +47,7 @@ def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
         Compiler(ArenaPlanner(job.graphs, job.costs), strategy).compile(minimum - 1)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 def test_auto_needs_no_more_than_any_other_strategy(job):
     least = evaluate(job, "auto").minimum_bytes
     assert all(least <= evaluate(job, name).minimum_bytes for name in STRATEGIES)

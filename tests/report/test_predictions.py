@@ -1,8 +1,11 @@
 """Predictions as text and values."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+import layermem
 from layermem.errors import InputError
 from layermem.report.predictions import AccuracyCount, Label, read_labels, score_lines, score_values, top_scores
 
@@ -47,6 +50,24 @@ def test_scores_that_are_no_numbers_are_refused(value):
 def test_accuracy_counts_items_with_a_label():
     accuracy = AccuracyCount(2)
     for label, row in ((0, [3, 2, 1]), (1, [3, 2, 1]), (2, [3, 2, 1]), (None, [1, 2, 3]), (0, [9, 0, 0])):
-        accuracy.add(label, top_scores(np.array(row, float), 2))
+        accuracy.add(label, np.array(row, float))
     assert str(accuracy) == "accuracy 50.0 %, top-2 75.0 % of 4 items with a label"
     assert accuracy.values == {"items": 4, "first": 0.5, "top2": 0.75}
+
+
+@pytest.mark.parametrize("shown", [1, 2, 3])
+def test_accuracy_is_that_of_the_accuracy_layer_for_equal_scores_too(shown):
+    rows = np.array([*itertools.product([0.0, 0.5], repeat=3)] * 3, np.float32)
+    labels = np.repeat(np.arange(3), 8)
+    accuracy = AccuracyCount(shown)
+    for label, row in zip(labels, rows):
+        accuracy.add(int(label), row.reshape(3, 1, 1))
+    net = layermem.Net.from_text(f"""
+        layer {{ name: "d" type: "Input" top: "x" top: "label"
+                input_param {{ shape {{ dim: [24, 3] }} shape {{ dim: 24 }} }} }}
+        layer {{ name: "first" type: "Accuracy" bottom: "x" bottom: "label" top: "first" }}
+        layer {{ name: "among" type: "Accuracy" bottom: "x" bottom: "label" top: "among"
+                accuracy_param {{ top_k: {shown} }} }}""")
+    found = net.forward(x=rows, label=labels)
+    assert accuracy.first == round(float(found["first"]) * 24) and accuracy.among == round(float(found["among"]) * 24)
+    assert accuracy.first < accuracy.items

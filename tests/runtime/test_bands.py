@@ -87,7 +87,7 @@ def test_every_update_runs_in_bands(device, form, tmp_path):
     assert learned(device, tmp_path, "wide/rows/4", **options) == learned(device, tmp_path, "off", **options)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("strategy", ["caffe", "intra", "inter", "nested", "hybrid", "recompute", "auto"])
 def test_no_strategy_changes_a_bit(device, strategy, tmp_path):

@@ -254,7 +254,7 @@ def device(request: pytest.FixtureRequest) -> Device:
     return DEVICES[request.param]()
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", NETS)
 def test_a_step_in_slices_has_the_bits_of_the_whole_step(device, name, count):
@@ -280,7 +280,7 @@ def test_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
     assert_same_bits(Step(INCEPTION, device, cut, strategy), Step(INCEPTION, device, None))
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("strategy", ["caffe", "recompute-approx", "hybrid"])
 @pytest.mark.parametrize("cut", ["..wide_relu/2", "..three/4", "wide../2", "whole/4"])
 def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
@@ -317,7 +317,7 @@ def test_a_buffer_that_some_slices_have_written_is_offloaded_and_comes_back(devi
 # -- BatchNorm in two passes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("strategy", ["liveness", "hybrid", "recompute", "nested"])
 @pytest.mark.parametrize(("name", "cut"), [(name, cut) for name, (_, cuts) in BATCH_NORMS.items() for cut in cuts])
 def test_slices_with_batch_norms_have_the_bits_of_the_whole_step(device, name, cut, strategy):

@@ -25,7 +25,7 @@ def schedule_of(seed, *, most=8):
     return place(lower(layout, plan), seconds=0.0), rng
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("block", range(5))
 def test_any_placed_plan_is_safe_in_every_order_that_its_edges_permit(block):
     copies = is_recompute = overlays = 0
@@ -168,7 +168,7 @@ MUTATIONS = [
 FEWEST = {"exchange_op_and_recomputation": 1}  # least number of mutants whose meaning must have changed
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.__name__)
 def test_a_mutant_that_means_something_else_is_caught(mutation, half):

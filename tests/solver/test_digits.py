@@ -18,6 +18,7 @@ def digits(folder, **options):
     return Solver(file, **options)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("device", "iterations", "accuracy", "loss"), [("reference", 100, 0.9, 0.3), ("cpu", 300, 0.975, 0.05)]
 )

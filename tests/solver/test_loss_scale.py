@@ -205,7 +205,7 @@ def test_a_scale_grows_after_updates_in_a_row(device, tmp_path):
     assert any(isinstance(each, Note) and each.text.startswith("Iteration 0: loss scale 131072") for each in said)
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize(
     "fields",
     [{}, {"clip_gradients": 30.0}, {"iter_size": 2}, {"iter_size": 3, "clip_gradients": 30, "type": "Adam"}],

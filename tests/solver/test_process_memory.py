@@ -99,7 +99,7 @@ def test_memory_of_the_parent_does_not_count():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the numbers of the runtime are those of Linux")
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("net", "budget"), [("resnet20/solver_dummy", "100%"), ("resnet20/solver_dummy", "30%"), ("digits/solver", "60%")]
 )

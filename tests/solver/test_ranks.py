@@ -107,7 +107,7 @@ def test_no_number_of_ranks_changes_a_bit(device, folder):
         assert len({(loss, str(outputs)) for _, _, loss, outputs in results}) == 1
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize("net", [NORMS, NORM_OF_DATA], ids=["norms", "norm_of_data"])
 @pytest.mark.parametrize("name", ["reference", "cpu"])
@@ -121,7 +121,7 @@ def test_no_number_of_ranks_changes_a_bit_of_activations_in_16_bits(name, net, s
         assert all(measured == predicted for predicted, measured, _, _ in results)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("strategy", ["liveness", "recompute", "auto"])
 @pytest.mark.parametrize("budget", ["100%", "50%", "30%"])
 def test_no_strategy_and_no_budget_changes_a_bit_of_what_ranks_learn(strategy, budget, folder):
@@ -141,7 +141,7 @@ def test_ranks_may_have_other_budgets_and_strategies(folder):
     assert files == alone and results[0][0] > results[1][0]
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("net", [NORMS, "digits"], ids=["norms", "digits"])
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 1)])
 def test_any_number_of_ranks_resumes_any_snapshot(before, after, net, folder):

@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -145,7 +146,7 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize(
     ("net", "fields"),
     [(net, {}) for net in NETS] + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})],
@@ -494,8 +495,35 @@ def test_a_seed_beyond_64_bits_is_refused(tmp_path):
         Solver(solver_file("chain", tmp_path), device="reference", seed=2**63)
 
 
+TYPES = {
+    "SGD": {"momentum": 0.9},
+    "Nesterov": {"momentum": 0.9},
+    "AdaGrad": {},
+    "RMSProp": {"rms_decay": 0.9},
+    "AdaDelta": {"momentum": 0.9},
+    "Adam": {"momentum": 0.9},
+}
+
+
+@pytest.mark.samples(8)
+@pytest.mark.parametrize("theirs, mine", [*itertools.permutations(TYPES, 2)])
+def test_the_state_of_another_solver_type_is_refused_by_name(mine, theirs, tmp_path):
+    trained("chain", tmp_path, type=theirs, **TYPES[theirs])
+    said = refused(tmp_path, type=mine, **TYPES[mine])
+    assert f"of a solver of type '{theirs}', and this solver has type '{mine}':" in said and "--weights" in said
+
+
+@pytest.mark.parametrize("mine", ["AdaGrad", "RMSProp"])
+def test_without_its_type_a_state_is_known_by_sums_of_squares_below_zero(mine, tmp_path):
+    trained("chain", tmp_path, momentum=0.9)
+    (tmp_path / "run_iter_4.solverstate.json").unlink()
+    said = refused(tmp_path, type=mine, **TYPES[mine])
+    assert "another type, with values below 0 where this one has sums of squares" in said
+
+
 def test_another_net_or_rule_is_refused_and_names_what_does_not_fit(tmp_path):
     trained("chain", tmp_path)
+    (tmp_path / "run_iter_4.solverstate.json").unlink()
     said = refused(tmp_path, type="Adam", momentum=0.9)
     assert "has 6 history blobs, and this solver 12;" in said
     wider = NETS["chain"].replace("num_output: 6", "num_output: 7")

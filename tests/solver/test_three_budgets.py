@@ -125,7 +125,7 @@ def _kind(schedule, residency):
     return buffer.kind if buffer is not None else None
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.samples(3)
 def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, tmp_path):
     """A plan that several strategies or budgets share runs only once."""
     expected = trained(net(tmp_path), tmp_path, device, strategy="caffe")[2]

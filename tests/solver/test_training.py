@@ -211,7 +211,7 @@ def test_a_run_that_resumes_at_its_end_shows_its_loss_and_tests_again_as_in_caff
     assert shown[0] == shown[1] and iterations(again, events.Testing) == [4]
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("strategy", ["caffe", "hybrid", "recompute", "auto"])
 @pytest.mark.parametrize("net", ["residual", "dropout", "shared"])
 def test_the_last_loss_is_that_of_one_more_iteration_and_only_averages_change(net, strategy, tmp_path):

@@ -33,7 +33,7 @@ def net(end: str, weight: float = 1) -> str:
     return f"{HEAD} {LAYER % weight} {BRANCH_ENDS[end]} {LOSS % 'data'}"
 
 
-@pytest.mark.exhaustive(8)
+@pytest.mark.exhaustive(16)
 @pytest.mark.parametrize("end", [end for end in BRANCH_ENDS if end != "a loss"])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", TYPES)
@@ -91,7 +91,7 @@ def test_momentum_of_a_snapshot_does_not_move_what_lr_mult_0_freezes_and_a_note_
     assert "ip.w0" in note and "ip.w1" not in note
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("fields", [{}, {"clip_gradients": 0.1, "iter_size": 2}], ids=["plain", "clipped and held"])
 @pytest.mark.parametrize(
     ("storage", "options"),

@@ -283,6 +283,7 @@ def test_a_budget_that_does_not_fit_is_a_failure_with_a_reason(tmp_path):
     assert ended.returncode and "BudgetError: budget " in ended.stderr
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     "words, error",
     [

@@ -20,6 +20,7 @@ def test_a_seed_that_is_not_given_is_new_and_printed_first(tmp_path, capsys):
     assert len(set(seeds)) == 3
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("tool", ["random_nets", "random_ranks", "fuzz", "crash"])
 def test_the_seed_is_the_first_line_of_a_campaign_that_fails(tool, tmp_path):
     (tmp_path / "tmp").touch()  # no folder for temporary files

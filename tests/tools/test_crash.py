@@ -31,6 +31,7 @@ def findings(folder, capsys, expected):
     return capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_interrupted_chains_end_in_the_bits_of_an_uninterrupted_run(tmp_path):
     command = [sys.executable, "tools/crash.py", "--count", "2", "--seed", "2", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

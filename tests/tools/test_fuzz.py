@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.whole
 def test_some_inputs_of_every_kind_are_read_or_refused(tmp_path):
     command = [sys.executable, "tools/fuzz.py", "--count", "60", "--seed", "5", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -75,6 +76,7 @@ def test_whatever_is_no_answer_is_found(tmp_path, monkeypatch, reader, outcome):
     child.close()
 
 
+@pytest.mark.whole
 def test_an_input_that_fails_is_saved_under_its_seed(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(file_kinds.KINDS, "net", replace(file_kinds.KINDS["net"], read=failing))
     (tmp_path / "run").mkdir()

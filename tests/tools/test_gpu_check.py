@@ -44,6 +44,7 @@ needs_pycuda = pytest.mark.skipif(
 )
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_a_dry_run_goes_through_every_step(tmp_path):
     command = [sys.executable, "tools/gpu_check.py", "--dry-run", "--brief", "--out", str(tmp_path / "out")]

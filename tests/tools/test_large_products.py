@@ -85,13 +85,13 @@ def test_missing_features_of_a_launch_are_named():
 # ---- correct results and a wrong bit ---------------------------------------------------------------------------------
 
 
-@pytest.mark.samples(24)
+@pytest.mark.samples(48)
 @pytest.mark.parametrize("key", families(), ids=", ".join)
 def test_a_large_product_has_the_bits_of_the_naive_kernels(key):
     check(CHECKS[key])
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] == "plain"], ids=lambda way: way.order)
 @pytest.mark.parametrize("name", ["large dgrad, octets, warpgroups 128x64", "large wgrad, octets, warpgroups 128x64"])
 def test_a_large_product_is_right_in_any_order_of_threads(name, way):

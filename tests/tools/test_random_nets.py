@@ -42,6 +42,7 @@ def campaign_of_one(folder) -> Campaign:
     return campaign
 
 
+@pytest.mark.whole
 def test_a_net_trains_to_the_same_bits_under_every_plan(tmp_path):
     command = [sys.executable, "tools/random_nets.py", "--count", "1", "--seed", "3", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -54,6 +55,7 @@ def net_of(number: int) -> Message:
     return read_net_text(random_net(random.Random(f"3/{number}")))
 
 
+@pytest.mark.whole
 def test_nets_of_one_seed_are_the_same_and_soon_use_every_layer():
     first, again, other = (random_net(random.Random(seed)) for seed in ("3/0", "3/0", "3/1"))
     assert first == again != other

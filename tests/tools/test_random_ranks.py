@@ -33,6 +33,7 @@ def findings(folder: Path, net: int = 3) -> str:
     return str(campaign.finish())
 
 
+@pytest.mark.whole
 def test_a_few_nets_train_to_the_same_bits_on_every_number_of_ranks(tmp_path):
     command = [sys.executable, "tools/random_ranks.py", "--count", "2", "--seed", "5", "--out", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -78,6 +78,7 @@ def site(tmp_path_factory) -> Path:
     return into
 
 
+@pytest.mark.whole
 def test_no_page_loads_anything_from_another_host(site):
     files = [file for file in site.rglob("*") if file.suffix in (".html", ".css", ".js")]
     assert len(files) > 40

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from layermem.data.hdf5_source import read_file_list
-from layermem.data.list_source import ImageListSource, read_list
+from layermem.data.list_source import ImageListSource, read_rows
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.integrations.graph_files.text_format import read_graph
@@ -32,7 +32,7 @@ READERS = {
     "snapshot": lambda path: read_snapshot(str(path)),
     "binaryproto": read_blob,
     "mean image": read_mean,
-    "image list": read_list,
+    "image list": lambda path: read_rows(path, 1),
     "HDF5 list": read_file_list,
     "HDF5 data": lambda path: OpenFile(path, what="HDF5 file with data"),
     "graph file": read_graph,
@@ -74,10 +74,10 @@ def test_a_label_beyond_32_bits_is_named_with_its_line(label, tmp_path):
 def test_lists_are_utf_8_whatever_the_locale(tmp_path):
     path = tmp_path / "list.txt"
     path.write_bytes("\ufeff日本.png 1\r\nb\u2028c.png 2\r\n".encode())
-    assert read_list(path) == [("日本.png", 1, 1), ("b\u2028c.png", 2, 2)]
+    assert [*read_rows(path, 1)] == [("日本.png", ["1"], 1), ("b\u2028c.png", ["2"], 2)]
     path.write_bytes("a.png 1\né.png 2\n".encode("latin-1"))
     with pytest.raises(InputError, match="is not UTF-8 text; give a list of images") as caught:
-        read_list(path)
+        read_rows(path, 1)
     assert caught.value.line == 2
     (tmp_path / "日本.h5").touch()
     path.write_text("日本.h5\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Nested recomputation for a graph file: any value may be computed any number of times.
 
     order    every value once, in topological order, then every gradient from the last value back
-    search   from that order and from the plan by lower sets (planning/nested_orders.py)
+    search   from that order and from the plan by lower sets (native/planning/nested/nested_planner.h)
 
 An action is one of native lower-set plans: ("forward" | "recompute", node) or ("backward", step).
 """
@@ -13,17 +13,15 @@ from dataclasses import dataclass
 
 from layermem import _native
 from layermem.integrations.graph_files.value_graph import ValueGraph
-from layermem.planning.nested_orders import OrderSearch
+from layermem.planning.settings import SETTINGS
 
 Action = tuple[str, int]
-# Limit of edits, edits per value, size from which there are fewer.
-POLISH_STEPS, STEPS_PER_VALUE, LARGE_VALUES = 80_000, 1_500, 600
-WORK_PERCENT = 50  # share of the native search's limits, because annealing improves its plan
 
 
-def polish_steps(count: int) -> int:
+def edits_of(count: int) -> int:
     """The number of edits that annealing tries in a graph of `count` values."""
-    return min(POLISH_STEPS * LARGE_VALUES // max(LARGE_VALUES, count), STEPS_PER_VALUE * count)
+    large = SETTINGS.large_graph_values
+    return min(SETTINGS.graph_edits * large // max(large, count), SETTINGS.graph_edits_per_value * count)
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,13 @@ class NestedPlanner:
             self.order.append(self.graph.add_op(f"backward {node}", reads, [], [count + node], [], 0, 0.0))
         self.index = {op: i for i, op in enumerate(self.order)}
         self.evictable = list(range(count))
-        self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0)
-        steps = polish_steps(count)
-        self.orders = OrderSearch(self.native, self.graph, self.evictable, [], 0, steps, WORK_PERCENT)
+        self.native = _native.NestedPlanner(self.graph, self.order, self.evictable, [], count, 0, SETTINGS.native)
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
         """The plan with the least recomputation found within the budget, at most that of each start."""
-        order = self.orders.best(budget_bytes, [self._ops(start) for start in starts])
-        return None if order is None else self._result(order)
+        work_percent, edits = SETTINGS.graph_work_percent, edits_of(len(self.evictable))
+        found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], work_percent, edits)
+        return None if found is None else self._result(found.order)
 
     def minimum(self) -> NestedResult:
         """The plan with the fewest bytes found."""

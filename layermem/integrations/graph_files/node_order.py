@@ -8,10 +8,10 @@ polish   applies simulated annealing to the best sequence (native/planning/neste
 from __future__ import annotations
 
 from layermem import _native
-from layermem.integrations.graph_files.nested import WORK_PERCENT, polish_steps
+from layermem.integrations.graph_files.nested import edits_of
 from layermem.integrations.graph_files.node_link import NodeLinkGraph
 from layermem.integrations.graph_files.splitting import split_order
-from layermem.planning.nested_orders import SEED
+from layermem.planning.settings import SETTINGS
 
 
 def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
@@ -22,13 +22,11 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
     nodes, values = {op: node for node, op in enumerate(ops)}, list(range(len(ops)))
     split = split_order(graph, budget_bytes)
     starts = [[ops[node] for node in split]] if split is not None else []
-    planner = _native.NestedPlanner(native, [ops[node] for node in graph.order], values, [], len(ops), 0)
-    found = planner.plan(budget_bytes, starts, WORK_PERCENT)
-    if found is None:
-        return None
-    steps = polish_steps(len(ops))
-    order = _native.polish_order(native, found.order, values, [], 0, budget_bytes, steps, SEED)
-    return [nodes[op] for op in order]
+    planner = _native.NestedPlanner(
+        native, [ops[node] for node in graph.order], values, [], len(ops), 0, SETTINGS.native
+    )
+    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits_of(len(ops)))
+    return None if found is None else [nodes[op] for op in found.order]
 
 
 def _native_graph(graph: NodeLinkGraph) -> tuple[_native.LayoutGraph, list[int]]:

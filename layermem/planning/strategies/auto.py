@@ -29,7 +29,7 @@ from layermem.graph.ops import COMPUTE, Graph, Op, Use, uses_of
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.lower_sets import LEAST_OF_MODEL, LowerSetPlanner, lower_set_planner
+from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
 from layermem.planning.nested_search import NestedPlanner, nested_planner
 from layermem.planning.offloading import (
     COPY_LEADS,
@@ -44,33 +44,9 @@ from layermem.planning.offloading import (
 )
 from layermem.planning.plan import Decision, Gap, Plan, ops_in_order
 from layermem.planning.recomputation import forward_ops, segments_to_plan
-from layermem.planning.registry import PlanEvaluator, Strategy, candidates_of_auto, strategy
+from layermem.planning.registry import PlanEvaluator, candidates_of_auto, strategy
+from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import begin_thread, map_both
-
-MIXES = 8  # recomputation budgets tried between the user's and the one that needs none
-MIX_SECONDS = 0.1  # of the search for each of them, in steps (native/planning/recompute/deadline.h)
-LEAST_LINK_SHARE = 0.01  # of the budget: a link that moves less in a step changes little beside recomputation
-HOPELESS = 1.5  # times a plan that is quick: one this slow does not become quicker than it by fewer offloads
-NEARLY = 1.05  # a plan this close to the best one may become quicker than it
-NEGLIGIBLE = 1.0005  # a plan this close to the time of its ops alone needs no better
-STARTS = 4  # plans of a search with the same state on the host from which offloads are removed
-LARGE_SHARE = 10_000  # of the budget: a smaller buffer's copy is too short to be worth a look of its own
-MAX_REMOVAL_OPS = 400_000  # ops visited while offloads are removed: bounds the time, the same on every machine
-
-
-def _of_blocks(known: Plan) -> Strategy:
-    """Plans that begin with those of the dynamic program over blocks, with the state of `known` on the host between
-    steps; `known` where there is none."""
-
-    def make(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-        if budget_bytes is None:
-            return known
-        graph = with_fused_updates(graph)
-        search = _Search(graph, costs, budget_bytes, evaluator, hints)
-        search.run_from_blocks(known)
-        return search.best_plan() if search.fitting else known
-
-    return make
 
 
 @strategy(
@@ -79,7 +55,6 @@ def _of_blocks(known: Plan) -> Strategy:
     order=100,
     fuses_updates=True,
     combines_others=True,
-    further=_of_blocks,
 )
 def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)
@@ -107,7 +82,7 @@ class _Search:
         self.best_seconds = inf
         self._op_seconds: dict[int, float] = {}  # by id() of ops of the graph
         self.host_is_empty = HostBudget(graph, hints).is_empty
-        self.good_enough_seconds = NEGLIGIBLE * self.seconds_of(graph.ops)
+        self.good_enough_seconds = SETTINGS.negligible_seconds * self.seconds_of(graph.ops)
 
     def run(self, keep_all: Plan) -> None:
         bases = [_Base(self, keep_all)]
@@ -126,37 +101,6 @@ class _Search:
                 plan = entry.make(self.graph, self.costs, self.budget_bytes, self.evaluator, self.hints)
                 self.try_plan(replace(plan, base=entry.name))
 
-    def run_from_blocks(self, known: Plan) -> None:
-        """Plans that the dynamic program over blocks leads to, with the same kinds of state on the host as `known`."""
-        planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
-        recomputing = planner.plan_of_blocks(self.budget_bytes, "auto")
-        if recomputing is not None:
-            self.try_plan(replace(recomputing, base="nested"))
-        kinds = {self.graph.buffers[gap.buffer].kind for gap in known.decisions if gap.use == -1}
-        known_seconds = self.evaluator.estimate_seconds(known)
-        limit_seconds = NEARLY * known_seconds if known_seconds <= HOPELESS * self.good_enough_seconds else inf
-
-        def search(choice: tuple[bool, int | None]) -> Plan | None:
-            delayed, copy_limit_bytes = choice
-            return planner.plan_with_offloads(
-                self.budget_bytes,
-                kinds,
-                limit_seconds,
-                "auto",
-                delayed=delayed,
-                copy_limit_bytes=copy_limit_bytes,
-                from_blocks=True,
-            )
-
-        limits: list[int | None] = [copy_limit_within(self.budget_bytes, self.evaluator, self.hints)]
-        if self.hints.copy_limit_bytes is None:
-            limits = [None, *limits]
-        choices = [(delayed, limit) for delayed in planner.orders_of(known) for limit in limits]
-        for plan in map_both(search, choices) if self._may_mix() else ():
-            if plan is not None:
-                self.mixed.append(replace(plan, base="nested"))
-                self.try_plan(self.mixed[-1])
-
     def best_plan(self) -> Plan:
         """The quickest plan, without offloads that it can do without; where none fits, that of the fewest bytes."""
         if not self.fitting:
@@ -164,18 +108,18 @@ class _Search:
         graph, budget_bytes, evaluator = self.graph, self.budget_bytes, self.evaluator
         quickest, *others = self.quickest_plans()
         best_seconds, best = _remove_offloads(graph, quickest, budget_bytes, evaluator)
-        others = [plan for plan in others if self.ops_seconds(plan) < best_seconds]  # else not quicker without copies
+        limit = best_seconds + unjoined_seconds(best, graph, self.costs)
+        others = [plan for plan in others if self.ops_seconds(plan) < limit]  # else not quicker without copies
         without = map_both(lambda plan: _remove_offloads(graph, plan, budget_bytes, evaluator), others)
-        return replace(min([(best_seconds, best), *without], key=lambda entry: entry[0])[1], strategy="auto")
+        every = [(best_seconds, best), *without]
+        quickest = min(every, key=lambda entry: entry[0] + unjoined_seconds(entry[1], graph, self.costs))[1]
+        return replace(quickest, strategy="auto")
 
     def _mix_beside_chains(self) -> None:
-        """Mixed plans, while the plan of lower sets for the budget and then the chains of step 2 are solved."""
+        """Mixed plans, while the chains of step 2 are solved."""
         planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
-        lower_sets, budget_bytes = self._lower_sets, self.budget_bytes
-        recompute = begin_thread(lambda: lower_sets.plan_within(budget_bytes, "auto", self.evaluator))
-        chains = begin_thread(lambda: (recompute(), [*map(self._chain_within, self._mix_requests())]))
-        planner.prepare(budget_bytes, lambda: recompute)
-        recompute()
+        planner.prepare(self.budget_bytes, self.evaluator)
+        chains = begin_thread(lambda: [*map(self._chain_within, self._mix_requests())])
         self._try_mixed_plans(planner)
         chains()
 
@@ -183,7 +127,8 @@ class _Search:
         """Whether copies beside recomputation may gain: else mixed plans are left, and the chains of step 2 are looked
         for as they are needed."""
         link_bytes = self.costs.rates.h2d * self.good_enough_seconds
-        return self.best_seconds > self.good_enough_seconds and link_bytes >= LEAST_LINK_SHARE * self.budget_bytes
+        is_slow_link = link_bytes < SETTINGS.least_link_share * self.budget_bytes
+        return self.best_seconds > self.good_enough_seconds and not is_slow_link
 
     def _try_mixed_plans(self, planner: NestedPlanner) -> None:
         """Before the bases: what recomputes too long to beat these plans is skipped there, if they are quick.  Where
@@ -196,7 +141,7 @@ class _Search:
             found = self._mixed_plans(planner, states, limits_copies=False)
             if found:
                 states = (min(found, key=lambda entry: entry[0])[1],)
-        if self.best_seconds > NEARLY * self.good_enough_seconds:  # else a limit gains next to nothing
+        if self.best_seconds > SETTINGS.nearly_seconds * self.good_enough_seconds:  # else a limit gains next to nothing
             self._mixed_plans(planner, states, limits_copies=True)
         if not self.is_quick():
             self.best_seconds = inf
@@ -217,7 +162,7 @@ class _Search:
         plans: list[tuple[float, Collection[str]]] = []
         orders = [False, True] if planner.has_delays else [False]
         for some_states in (states[:1], states[1:]):
-            limit_seconds = NEARLY * self.best_seconds
+            limit_seconds = SETTINGS.nearly_seconds * self.best_seconds
             choices = [(kinds, delayed) for kinds in some_states for delayed in orders]
             found = dict(zip(choices, map_both(search, choices)))
             for kinds in some_states:
@@ -251,9 +196,10 @@ class _Search:
             state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
             is_mixed = any(plan is mixed for mixed in self.mixed)
             near = starts.setdefault((is_mixed, plan.copy_limit_bytes is None, state), [])
-            if not near or (seconds <= NEARLY * near[0][0] and len(near) < STARTS and not self.is_quick()):
+            may_add = len(near) < SETTINGS.removal_starts and not self.is_quick()
+            if not near or (may_add and seconds <= SETTINGS.nearly_seconds * near[0][0]):
                 near.append((seconds, plan))
-        limit = HOPELESS * self.best_seconds if self.is_quick() else inf
+        limit = SETTINGS.hopeless_seconds * self.best_seconds if self.is_quick() else inf
         plans: dict[Hashable, Plan] = {}  # the order of decisions counts: it is that in which offloads are removed
         for seconds, plan in (entry for near in starts.values() for entry in near):
             if seconds <= limit:
@@ -269,7 +215,7 @@ class _Search:
 
     def is_quick(self) -> bool:
         """Whether the best plan takes little more than its ops alone."""
-        return self.best_seconds <= HOPELESS * self.good_enough_seconds
+        return self.best_seconds <= SETTINGS.hopeless_seconds * self.good_enough_seconds
 
     def fits(self, plan: Plan) -> bool:
         return self.evaluator.live_bytes(plan) <= self.budget_bytes
@@ -283,16 +229,16 @@ class _Search:
         once the plan for the budget itself is known."""
         self._lower_sets.plan_within(self.budget_bytes, "auto", self.evaluator)
         most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
-        steps = ((most_bytes - self.budget_bytes) * step // MIXES for step in range(1, MIXES))
+        steps = ((most_bytes - self.budget_bytes) * step // SETTINGS.chains for step in range(1, SETTINGS.chains))
         requests = [self.budget_bytes + step - self._lower_sets.persistent_bytes for step in steps]
         if not self.host_is_empty:
             return requests
         # Without copies, a plan that recomputes less than the one for the budget does not fit.
         available_bytes = self.budget_bytes - self._lower_sets.persistent_bytes
-        return [request for request in requests if LEAST_OF_MODEL * request <= available_bytes]
+        return [request for request in requests if SETTINGS.least_of_model * request <= available_bytes]
 
     def _chain_within(self, request: int) -> _native.ChainReport | None:
-        return self._lower_sets.solve(request, most_seconds=MIX_SECONDS)
+        return self._lower_sets.solve(request, most_seconds=SETTINGS.chain_seconds)
 
     def _recomputing_plans(self) -> Iterator[Plan]:
         """Plans that recompute, from as much as the budget requires to little."""
@@ -362,16 +308,24 @@ class _Base:
         return replace(self.plan, decisions=decisions, copy_lead=copy_lead)
 
 
+def unjoined_seconds(plan: Plan, graph: Graph, costs: Costs) -> float:
+    """What the updates whose state is copied add: each is launched by itself, where others are joined
+    (joined_updates.py)."""
+    copied = {gap.buffer for gap in plan.decisions}
+    apart = (op for op in graph.ops if op.joins and not copied.isdisjoint(op.touches))
+    return sum(costs.op(op) - costs.op(op, joined=True) for op in apart)
+
+
 def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> tuple[float, Plan]:
     """The plan without the offloads that it can do without, while the estimate does not rise, and that estimate."""
-    attempts = max(0, MAX_REMOVAL_OPS // len(plan.order))
+    attempts = max(0, SETTINGS.removal_ops // len(plan.order))
     state = {gap.buffer for gap in plan.decisions if gap.use == -1}
     groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all of a buffer that is state on the host
     within: list[list[Gap]] = []  # of such a buffer, one between two uses: then it is on the host between steps alone
     for gap, decision in plan.decisions.items():
         if decision is Decision.OFFLOAD:
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)
-            is_large = graph.buffers[gap.buffer].nbytes * LARGE_SHARE >= budget_bytes
+            is_large = graph.buffers[gap.buffer].nbytes * SETTINGS.large_share >= budget_bytes
             if gap.buffer in state and gap.use != -1 and is_large:
                 within.append([gap])
     by_size = sorted((*groups.values(), *within), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)

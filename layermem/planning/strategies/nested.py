@@ -18,18 +18,7 @@ from layermem.planning.hints import Hints
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.plan import Plan
 from layermem.planning.recomputation import forward_ops, segments_to_plan
-from layermem.planning.registry import PlanEvaluator, Strategy, strategy
-
-
-def _of_blocks(known: Plan) -> Strategy:
-    """Plans of the dynamic program over blocks; `known` where there is none."""
-
-    def make(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-        planner = nested_planner(with_fused_updates(graph), costs, evaluator, hints)
-        plan = None if budget_bytes is None else planner.plan_of_blocks(budget_bytes, "nested")
-        return plan or known
-
-    return make
+from layermem.planning.registry import PlanEvaluator, strategy
 
 
 @strategy(
@@ -38,7 +27,6 @@ def _of_blocks(known: Plan) -> Strategy:
     order=95,
     priority=45,
     fuses_updates=True,
-    further=_of_blocks,
 )
 def nested(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
     graph = with_fused_updates(graph)

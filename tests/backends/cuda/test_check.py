@@ -34,7 +34,7 @@ def test_a_naive_kernel_has_the_sums_of_the_definition(problem, name, word):
     check_product(name, PROBLEMS[problem], word, PLAIN)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("word", ["", "bf16"])
 @pytest.mark.parametrize("name", ["fprop", "dgrad", "wgrad"])
 @pytest.mark.parametrize("way", EVERYWHERE, ids=lambda way: f"{way.mode}-{way.order}")

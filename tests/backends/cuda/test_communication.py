@@ -137,7 +137,7 @@ def results(answer: dict) -> tuple[str, str]:
 
 
 @needs_pycuda
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("name", NETS)
 def test_every_number_of_ranks_and_transport_gives_the_same_bits(name):
     net, fields = NETS[name]
@@ -148,7 +148,7 @@ def test_every_number_of_ranks_and_transport_gives_the_same_bits(name):
             assert results(trained(job, streams="random", seed=size)) == one, job
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @needs_pycuda
 @pytest.mark.parametrize("streams", ["eager", "awaited-first", "awaited-last"])
 @pytest.mark.parametrize("transport", ["mpi", "nccl"])

@@ -18,18 +18,20 @@ from tests.emulator.test_driver_rules import OPT_IN
 
 needs_nvcc = pytest.mark.skipif(not can_compile(), reason="nvcc is not here: pip install nvidia-cuda-nvcc")
 
-# Always compiled, for compute capability 9.0: products of warpgroups, products of every GPU, kernels bound by memory.
-ALWAYS = ("convolution_tf32_sm90a", "convolution", "normalization")
+# For compute capability 9.0: kernels bound by memory, products of every GPU, products of warpgroups.
+MAIN = ("normalization", "convolution", "convolution_tf32_sm90a")
 OTHERS = [
     (module, capability)
     for capability in ("90", "86")
     for module in modules()
-    if (module, capability) not in {(each, "90") for each in ALWAYS} and not (capability == "86" and "_sm90a" in module)
+    if (module, capability) not in {(each, "90") for each in MAIN} and not (capability == "86" and "_sm90a" in module)
 ]
 
 
+@pytest.mark.samples(len(MAIN))
+@pytest.mark.samples(len(MAIN))
 @needs_nvcc
-@pytest.mark.parametrize("module", ALWAYS)
+@pytest.mark.parametrize("module", MAIN)
 def test_kernels_keep_to_what_their_launches_rely_on(module):
     hold(module, "90")
 

@@ -90,7 +90,7 @@ def both(problem: ConvProblem, precision: str, *, leaves_moments: bool, skipped:
     assert results(launch, given, made, memory, mode) == plain
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("leaves_moments", [False, True], ids=["epilogue", "moments"])
 @pytest.mark.parametrize("precision", ENGINES)
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -105,7 +105,7 @@ def test_a_slice_may_begin_anywhere_among_16_bytes(skipped):
     both(problem, "tf32", leaves_moments=True, skipped=skipped)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.samples(12)
 @pytest.mark.parametrize("mode", [mode for mode, *_ in WAYS if mode != "plain"])
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
 @pytest.mark.parametrize("name", ["wide windows", "tiles of many images", "two groups, dilated"])

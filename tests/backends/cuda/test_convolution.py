@@ -34,7 +34,7 @@ def filled(rng: np.random.Generator, layer, *shapes):
     return xs, ws
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONV_EDGES)
 def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
@@ -78,6 +78,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     assert all(each == found[0] for each in found)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
 @pytest.mark.parametrize("shape", [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)])
 def test_an_image_may_be_long(shape, precision, rng):
@@ -149,6 +150,7 @@ def test_few_images_are_cut_in_pieces_of_whole_stages():
     assert split_of(depthwise).pieces == 1
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", ENGINES)
 def test_a_weight_gradient_of_few_channels_has_the_bits_of_single_copies(precision, monkeypatch):
     text = 'type: "Convolution" convolution_param { num_output: 72 kernel_size: 5 stride: 2 pad: 2 bias_term: false }'
@@ -180,7 +182,7 @@ SOME = [
 ]
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("precision", PRECISION_BOUNDS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", SOME)
@@ -194,7 +196,7 @@ def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, pr
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
-@pytest.mark.exhaustive(12)
+@pytest.mark.exhaustive(24)
 @pytest.mark.parametrize(
     "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]
 )
@@ -211,7 +213,7 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
     ).check_once()
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     "shape, precision",
     [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 40, 18, 18), each) for each in ("tf32", "bf16"))],

@@ -81,7 +81,7 @@ def test_depthwise_convolutions_agree_with_sums_in_double_precision(name, kind):
     drawn(name, kind).check()
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_depthwise_convolutions_stay_in_bounds_and_have_no_races(name, kind, way):
@@ -149,7 +149,7 @@ PARTS = [(1, 1), (1, 9), (2, 2), (5, 9), (5, 2), (7, 1), (12, 9), (12, 3)]
 OF_DECONVOLUTIONS = [(1, 1), (5, 2), (12, 3)]  # the same kernels, which meet x and dy in each other's place
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize(
     ("kind", "images", "rows"),
     [*(("Convolution", *parts) for parts in PARTS), *(("Deconvolution", *parts) for parts in OF_DECONVOLUTIONS)],

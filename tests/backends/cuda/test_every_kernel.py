@@ -83,7 +83,7 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     assert found | rules | with_sums | by_patch | checking | BESIDE == declared
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatc
     case_of(CASES[name], way).check()
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_products_on_tensor_cores_stay_in_bounds_and_have_no_races(name, precisi
     case_of(CASES[name], replace(way, precision=precision)).check()
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("way", ORDERS, ids=lambda way: f"{way.order}-{way.copies}")
 @pytest.mark.parametrize("name", [case.name for case in select("small")])
 def test_a_kernel_is_right_in_any_order_of_its_threads(name, way):
     case_of(CASES[name], way).check()
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", [case.name for case in select("small")])
 def test_a_kernel_stays_in_bounds_and_has_no_races(name, way):

@@ -99,7 +99,7 @@ def sequence(inner: Layer, xs: list, ws: list, dy: np.ndarray, way: Way) -> dict
     return {**found, "dx1": above["dx0"]} if len(xs) > 1 else found
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("added", [False, True])
@@ -113,7 +113,7 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("name", MASKS)
@@ -148,7 +148,7 @@ def test_a_residual_in_the_epilogue_of_a_batch_norm_changes_no_bit(shape, rng):
         np.testing.assert_array_equal(got[role], want[role], err_msg=role)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 def test_every_tile_writes_the_mask_of_its_relu(tile, precision, rng, monkeypatch):

@@ -14,7 +14,7 @@ from tests.mixed_ranks import KINDS, RANKS, mixed
 REFUSED = f"the cuda device (takes|crops up to) {MAX_AXES}: Reshape it first"
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_op_on_mixed_ranks_gives_what_the_reference_gives(kind, rank):

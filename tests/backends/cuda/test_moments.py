@@ -38,7 +38,7 @@ def test_units_are_added_up_in_the_stated_order(shape, rng):
     np.testing.assert_array_equal(of_blob(x), moments(x))
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -49,7 +49,7 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precisio
     assert launches == (1 if tile.m == 128 else 2)
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("precision", WIDENING)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
@@ -77,7 +77,7 @@ def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
     assert launches == 1
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
@@ -86,7 +86,7 @@ def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way,
     np.testing.assert_array_equal(found, moments(y))
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])

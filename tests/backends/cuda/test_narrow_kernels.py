@@ -40,14 +40,14 @@ def check(name: str | OpCase, word: str, way: Way = PLAIN, *, exact: bool = Fals
     return len(steps)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("name", TAKING)
 def test_a_kernel_in_16_bits_has_the_bits_of_the_converted_operands(name, word):
     assert check(name, word) > 0
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", TAKING)
 def test_a_kernel_in_16_bits_stays_in_bounds_and_has_no_races(name, way):
@@ -90,7 +90,7 @@ def test_a_product_of_packed_tiles_is_that_of_its_operands(name):
     assert check(name, "bf16", BF16, exact=True) >= 3
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OCTETS)
 def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
@@ -99,7 +99,7 @@ def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
     assert check(OpCase(name, conv_text(outputs, settings), {"small": [shape]}), "bf16", BF16, exact=True) >= 3
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, monkeypatch):

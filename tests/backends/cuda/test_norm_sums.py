@@ -48,7 +48,7 @@ def test_units_are_added_up_in_the_stated_order(shape, relu, rng):
     np.testing.assert_array_equal(found.reshape(at.parts, 2, shape[1]), stated.gradient_sums(dy, norm["norm_x"], norm))
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("precision", ENGINES)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", DGRADS)
@@ -60,7 +60,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, tile, precision, rng, m
     assert launches == (0 if quads and name != "in phases" else 1)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("precision", WIDENING)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
@@ -72,7 +72,7 @@ def test_the_sums_are_of_what_is_stored_in_16_bits(name, tile, precision, word, 
     assert launches == (1 if name in ("depthwise", "in phases") else 0)
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("accumulate, masked, relu", [(True, True, False), (True, False, True), (False, True, True)])
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OF_OCTETS)
@@ -84,7 +84,7 @@ def test_packed_tiles_leave_the_sums_of_what_is_stored(name, tile, accumulate, m
     assert launches == 0
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
 def test_the_sums_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
@@ -101,7 +101,7 @@ def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumul
     np.testing.assert_array_equal(sums, wanted)
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", IN_EPILOGUE)
 def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):

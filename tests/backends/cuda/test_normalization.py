@@ -98,7 +98,7 @@ def test_an_operand_may_be_the_second_bottom(kind, axis, operand, rng):
     Case(layer, [rng.standard_normal(shape), rng.standard_normal(operand)], bounds={"dx1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("ops", [1, 3])
 @pytest.mark.parametrize(
     "norm",

@@ -85,11 +85,13 @@ def test_ends_are_those_of_every_gpu(name):
     assert check(CASES[name], "bf16", HOPPER, exact=True) >= 3
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_they_stay_in_bounds_and_have_no_races(way):
     assert check(case_of("taps and phases"), "bf16", replace(HOPPER, mode=way.mode, order=way.order), exact=True) >= 3
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("order, copies", [("forward", "early"), ("reverse", "late"), ("shuffled", "either")])
 def test_a_block_goes_on_to_its_next_tile(order, copies, monkeypatch):
     monkeypatch.setattr(warpgroup, "SMS", 1)
@@ -122,7 +124,7 @@ def use(tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warpgroup, "PACKED_TILES", (tile, *of_others))
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.samples(12)
 @pytest.mark.parametrize(
     "mode, order, copies", [("plain", "reverse", "late"), ("race", "shuffled", "either"), ("asan", "forward", "early")]
 )
@@ -169,6 +171,7 @@ def test_no_tile_no_grid_and_no_band_of_outputs_changes_a_bit(rng, monkeypatch):
     assert gradient(first=8) == found[0][8 * of_output :]
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("counts, mode", [((3,) * 4, "plain"), ((1,) * 12, "race")])
 def test_slices_have_the_bits_of_the_whole_batch(counts, mode, wgrad_tile, monkeypatch):
     """A slice ends within a stage, whose rest is summed in tiles of fp32."""
@@ -324,7 +327,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
     """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""

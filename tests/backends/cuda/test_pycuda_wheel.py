@@ -69,6 +69,7 @@ def with_driver(folder: Path, number: int) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
 
 
+@pytest.mark.samples(5)
 @pytest.mark.parametrize(
     "number, said",
     [

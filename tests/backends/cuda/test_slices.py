@@ -47,7 +47,7 @@ SPLITS = (
 )  # images of each: slices end at splits, within them, and one exchanges an open split for another
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("images", SPLITS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -226,6 +226,7 @@ def sliceable() -> Iterator[OpCase]:
             yield of_four
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("case", [*sliceable()], ids=lambda case: case.name)
 def test_every_op_case_gives_the_bits_of_the_whole_batch_in_slices(case):
     """One item alone may lie otherwise than two.  All slices of a step have as many."""

@@ -77,7 +77,7 @@ def same_numbers(a: dict, b: dict, bound: float) -> None:
         assert math.isclose(x, y, rel_tol=bound), (x, y)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", [net for net in NETS if net not in NOT_ON_CUDA])
 def test_a_net_learns_what_the_reference_learns(net):
     job = {"net": net, "steps": 4, "fields": RULES.get(net, {})}
@@ -85,7 +85,7 @@ def test_a_net_learns_what_the_reference_learns(net):
     same_numbers(mine, reference, 1e-5)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", ["residual", "inception", "dropout"])
 def test_no_strategy_changes_a_bit(net):
     job = {"net": net, "steps": 2}
@@ -95,7 +95,7 @@ def test_no_strategy_changes_a_bit(net):
     assert any(answer["host"] for answer in answers)  # some of them do offload
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("net", "cuts"),
     [
@@ -140,7 +140,7 @@ def test_direct_convolutions_learn_what_the_reference_learns_and_no_plan_changes
     assert len({(*answer["losses"], answer["parameters"]) for answer in [mine, *others]}) == 1
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize(
     ("net", "cuts"),
@@ -159,7 +159,7 @@ def test_activations_in_16_bits_are_the_same_under_every_plan(net, cuts, storage
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("storage", NARROW)
 @pytest.mark.parametrize("net", [net for net in NETS if net not in NOT_ON_CUDA])
 def test_activations_in_16_bits_learn_what_they_do_on_the_reference(net, storage):
@@ -216,7 +216,7 @@ def test_products_with_residual_epilogues_learn_what_the_reference_learns_under_
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize(
     "fields", [{}, {"type": "Adam", "base_lr": 0.002, "clip_gradients": 0.3}, {"iter_size": 2}], ids=str
 )
@@ -266,7 +266,7 @@ def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize(("precision", "storage"), [("bf16", "bf16"), ("fp32", "bf16"), ("fp32", "fp16")])
 def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_kind_of_plan(
     precision, storage, tmp_path
@@ -349,7 +349,7 @@ def test_a_schedule_that_omits_a_wait_is_caught():
     assert not missed
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("net", ["residual", "dropout", "chain"])
 def test_a_captured_step_gives_the_same_bits_in_every_order(net):
     job = {"net": net, "steps": 5, "fields": RULES.get(net, {})}

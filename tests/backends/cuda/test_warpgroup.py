@@ -75,7 +75,7 @@ def check(text: str, shape: Sequence[int], way: Way) -> dict[str, np.ndarray]:
 DEPTHWISE = {"a group a channel", "more outputs than inputs in a group"}  # of CONV_EDGES: cuda/depthwise.cu runs them
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", [name for name in CONV_EDGES if name not in DEPTHWISE])
@@ -96,7 +96,7 @@ def test_epilogues_are_those_of_every_gpu(name, precision):
     case_of(CASES[name], replace(HOPPER, precision=precision)).check()
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("tile", WARPGROUP_TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
 def test_every_tile_is_right_in_every_way_of_running_it(way, tile, monkeypatch):
@@ -135,7 +135,7 @@ def tile_of_few_blocks(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["rows of many tiles", "columns of two tiles", "groups", "a group of rows alone"])
 def test_a_convolution_leaves_the_moments_of_what_it_writes(name, precision, tile_of_few_blocks):
@@ -150,7 +150,7 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, precision, til
     assert again.tobytes() == y.tobytes()
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("accumulate, masked, relu", [(False, False, True), (True, True, False)])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"])
@@ -161,7 +161,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, 
     assert launches == 0
 
 
-@pytest.mark.exhaustive(2)
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
     way = replace(way, precision="tf32", capability=CAPABILITY)
@@ -410,7 +410,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
     """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""

@@ -173,7 +173,7 @@ def filled(net: Net) -> dict[str, np.ndarray]:
     return values
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

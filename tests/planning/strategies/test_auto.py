@@ -2,7 +2,6 @@
 
 import pytest
 
-from layermem.planning import nested_search
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, program_order
 from layermem.planning.strategies import auto
@@ -79,7 +78,7 @@ def test_the_plan_is_the_same_where_searches_run_at_the_same_time_and_one_after_
         return lambda: result
 
     both = Planned("auto", NET, budget, link=UNIT / 4)
-    for module in (parallel, nested_search, auto):
+    for module in (parallel, auto):
         monkeypatch.setattr(module, "begin_thread", in_turn)
     assert Planned("auto", NET, budget, link=UNIT / 4).plan == both.plan and len(together) > 2
 

@@ -12,6 +12,7 @@ from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
 from tests.planning.chains import UNIT, Planned, a_second_each, chain
 from tests.planning.jobs import random_job, solver_job
+from tests.planning.settings import change
 
 FAMILIES = ("recompute", "recompute-exact", "recompute-approx")
 
@@ -123,7 +124,7 @@ def test_the_limit_of_steps_holds_for_all_questions_together(monkeypatch):
     """One planner answers every budget; a question may take half of what the ones before it left."""
 
     def search(limit):
-        monkeypatch.setattr(lower_sets, "SECONDS", limit)
+        change(monkeypatch, all_chains_seconds=limit)
         (graphs, costs), questions = random_job(5), []
         arena_planner = ArenaPlanner(graphs, costs)
         planner = lower_sets.lower_set_planner(graphs[0], costs, "exact", arena_planner, Hints())

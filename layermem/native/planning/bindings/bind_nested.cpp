@@ -27,34 +27,36 @@ using nested::NestedPlanner;
 // A planner whose walks share their state, so threads take turns; mixed plans have walks of their own.
 struct SharedNestedPlanner {
     SharedNestedPlanner(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
-                        const std::vector<BufferId>& dropped, liveness::Position drop_at, int overlays)
-        : planner(graph, std::move(order), evictable, dropped, drop_at, overlays) {}
+                        const std::vector<BufferId>& dropped, liveness::Position drop_at, int overlays,
+                        const SearchSettings& settings)
+        : planner(graph, std::move(order), evictable, dropped, drop_at, overlays, settings) {}
     std::mutex mutex;
     NestedPlanner planner;
 };
 
 std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_bytes,
-                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent) {
+                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent,
+                                      int64_t edits) {
     const ReleaseGil unlocked;
     const std::lock_guard<std::mutex> locked(shared.mutex);
-    return shared.planner.plan(budget_bytes, starts, work_percent, raise_pending_signals);
+    return shared.planner.plan(budget_bytes, starts, work_percent, edits, raise_pending_signals);
 }
 
-std::optional<NestedPlan> plan_blocks(SharedNestedPlanner& shared, Bytes budget_bytes, Seconds limit_seconds) {
+void walk_nested(SharedNestedPlanner& shared, Bytes budget_bytes) {
     const ReleaseGil unlocked;
     const std::lock_guard<std::mutex> locked(shared.mutex);
-    return shared.planner.plan_blocks(budget_bytes, limit_seconds, raise_pending_signals);
+    shared.planner.walked(budget_bytes, 100, raise_pending_signals);
 }
 
 std::optional<MixedPlan> plan_mixed(const SharedNestedPlanner& shared, Bytes budget_bytes,
                                     const std::vector<std::vector<OpId>>& starts,
                                     const std::vector<BufferId>& activations, const std::vector<BufferId>& state,
                                     Bytes host_bytes, liveness::Position short_gap, Seconds limit_seconds,
-                                    Bytes copy_limit_bytes, bool from_blocks) {
+                                    Bytes copy_limit_bytes) {
     const ReleaseGil unlocked;
     return shared.planner.mixed_plan(budget_bytes, starts,
                                      {activations, state, host_bytes, short_gap, copy_limit_bytes}, limit_seconds,
-                                     from_blocks, raise_pending_signals);
+                                     raise_pending_signals);
 }
 
 NestedPlan nested_minimum(SharedNestedPlanner& shared) {
@@ -91,6 +93,45 @@ std::vector<StepTuple> chain_steps(const ChainProgram& program, int32_t units) {
 
 void bind_nested(py::module_& m) {
     using namespace py::literals;
+    py::class_<SearchSettings>(m, "SearchSettings", "What the search may spend, and where it looks (settings.h).")
+        .def(py::init<>())
+        .def_readwrite("walk_halvings", &SearchSettings::walk_halvings)
+        .def_readwrite("walk_lowest", &SearchSettings::walk_lowest)
+        .def_readwrite("walk_highest", &SearchSettings::walk_highest)
+        .def_readwrite("walk_work", &SearchSettings::walk_work)
+        .def_readwrite("improved_walks", &SearchSettings::improved_walks)
+        .def_readwrite("improve_work", &SearchSettings::improve_work)
+        .def_readwrite("bisected_exponents", &SearchSettings::bisected_exponents)
+        .def_readwrite("much_less", &SearchSettings::much_less)
+        .def_readwrite("lower_walks", &SearchSettings::lower_walks)
+        .def_readwrite("lower_walk_work", &SearchSettings::lower_walk_work)
+        .def_readwrite("blocks_from", &SearchSettings::blocks_from)
+        .def_readwrite("least_blocks", &SearchSettings::least_blocks)
+        .def_readwrite("chain_units", &SearchSettings::chain_units)
+        .def_readwrite("chain_lowest", &SearchSettings::chain_lowest)
+        .def_readwrite("chain_highest", &SearchSettings::chain_highest)
+        .def_readwrite("levels", &SearchSettings::levels)
+        .def_readwrite("high_levels", &SearchSettings::high_levels)
+        .def_readwrite("mixed_exponents", &SearchSettings::mixed_exponents)
+        .def_readwrite("mixed_halvings", &SearchSettings::mixed_halvings)
+        .def_readwrite("fitted_per_level", &SearchSettings::fitted_per_level)
+        .def_readwrite("improved_mixed", &SearchSettings::improved_mixed)
+        .def_readwrite("hopeless", &SearchSettings::hopeless)
+        .def_readwrite("mixed_walk_work", &SearchSettings::mixed_walk_work)
+        .def_readwrite("mixed_fit_work", &SearchSettings::mixed_fit_work)
+        .def_readwrite("mixed_improve_work", &SearchSettings::mixed_improve_work)
+        .def_readwrite("tried_per_peak", &SearchSettings::tried_per_peak)
+        .def_readwrite("improve_rounds", &SearchSettings::improve_rounds)
+        .def_readwrite("chain_seconds", &SearchSettings::chain_seconds)
+        .def_readwrite("hottest", &SearchSettings::hottest)
+        .def_readwrite("repairs", &SearchSettings::repairs)
+        .def_readwrite("repair_candidates", &SearchSettings::repair_candidates)
+        .def_readwrite("repair_draws", &SearchSettings::repair_draws)
+        .def_readwrite("repair_depth", &SearchSettings::repair_depth)
+        .def_readwrite("exchange_percent", &SearchSettings::exchange_percent)
+        .def_readwrite("exchange_seconds", &SearchSettings::exchange_seconds)
+        .def_readwrite("fill_draws", &SearchSettings::fill_draws)
+        .def_readwrite("fill_failures", &SearchSettings::fill_failures);
     py::class_<ChainProgram>(m, "ChainProgram", "Least recomputation of a chain of blocks (chain_program.h).")
         .def(py::init(&make_chain_program), "boundary_bytes"_a, "base_bytes"_a, "forward_bytes"_a, "forward_seconds"_a,
              "plans"_a, "most_bytes"_a, "units"_a,
@@ -118,29 +159,27 @@ void bind_nested(py::module_& m) {
     py::class_<SharedNestedPlanner>(m, "NestedPlanner",
                                     "Least recomputation within a budget by eviction with the future known.")
         .def(py::init<const LayoutGraph&, std::vector<OpId>, const std::vector<BufferId>&, const std::vector<BufferId>&,
-                      liveness::Position, int>(),
+                      liveness::Position, int, const SearchSettings&>(),
              "graph"_a, "order"_a, "evictable"_a, "dropped"_a, "drop_at"_a, "overlays"_a,
+             py::arg_v("settings", SearchSettings(), "..."),
              "order: every op once; evictable: buffers that may be recomputed; dropped: those that are evicted before "
              "position drop_at whatever the budget; overlays: mask of the kinds allowed.")
-        .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100,
+        .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100, "edits"_a = 0,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
-             "work_percent: of the usual limits of the search.")
-        .def("plan_blocks", &plan_blocks, "budget_bytes"_a, "limit_seconds"_a,
-             "The plan of the dynamic program over blocks between bottlenecks, or None, also where it recomputes for "
-             "longer than limit_seconds.")
+             "work_percent: of the usual limits of the search; edits: that annealing of the best plan tries.")
+        .def("walk", &walk_nested, "budget_bytes"_a,
+             "Does what plan() begins with, before its starts are known: with the same budget it is quick then.")
         .def(
             "least_bytes_with_offloads",
             [](const SharedNestedPlanner& shared, const std::vector<BufferId>& activations,
                const std::vector<BufferId>& state) { return shared.planner.least_mixed_bytes({activations, state}); },
             "activations"_a, "state"_a, "No plan with these offloads that keeps the order needs fewer bytes.")
-        .def(
-            "plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a, "host_bytes"_a,
-            "short_gap"_a, "limit_seconds"_a, "copy_limit_bytes"_a, "from_blocks"_a = false,
-            "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
-            "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
-            "copy_limit_bytes: as of a layout; "
-            "what takes longer than limit_seconds before it is improved is left; from_blocks: begin with orders of the "
-            "dynamic program over blocks instead of walks.")
+        .def("plan_with_offloads", &plan_mixed, "budget_bytes"_a, "starts"_a, "activations"_a, "state"_a,
+             "host_bytes"_a, "short_gap"_a, "limit_seconds"_a, "copy_limit_bytes"_a,
+             "The quickest plan that was found, or None. activations: buffers that may be copied to the host, within "
+             "host_bytes; state: persistent buffers that are there between steps; gaps of short_gap ops stay; "
+             "copy_limit_bytes: as of a layout; "
+             "what takes longer than limit_seconds before it is improved is left.")
         .def("minimum", &nested_minimum, "The plan of the fewest live bytes that was found.");
 }
 

@@ -18,9 +18,10 @@ using nested::EditableOrder;
 
 std::vector<OpId> polish_order(const LayoutGraph& graph, const std::vector<OpId>& order,
                                const std::vector<BufferId>& evictable, const std::vector<BufferId>& dropped,
-                               int overlays, Bytes budget_bytes, int64_t steps, uint64_t seed) {
+                               int overlays, Bytes budget_bytes, int64_t edits, const SearchSettings& settings) {
     const ReleaseGil unlocked;
-    return nested::polish(graph, order, evictable, dropped, overlays, budget_bytes, steps, seed, raise_pending_signals);
+    return nested::polish(graph, order, evictable, dropped, overlays, budget_bytes, edits, settings,
+                          raise_pending_signals);
 }
 
 }  // namespace
@@ -29,8 +30,8 @@ void bind_polish(py::module_& m) {
     using namespace py::literals;
     m.def(
         "polish_order", &polish_order, "graph"_a, "order"_a, "evictable"_a, "dropped"_a, "overlays"_a, "budget_bytes"_a,
-        "steps"_a, "seed"_a,
-        "An order with less recomputation, if simulated annealing of so many steps finds one; order has to run within "
+        "edits"_a, py::arg_v("settings", SearchSettings(), "..."),
+        "An order with less recomputation, if simulated annealing of so many edits finds one; order has to run within "
         "budget_bytes.  Recomputations that write a dropped buffer stay.");
     py::class_<EditableOrder>(m, "EditableOrder", "An order of ops with its live bytes after each edit.")
         .def(py::init<const LayoutGraph&, const std::vector<OpId>&, int>(), "graph"_a, "order"_a, "overlays"_a,

@@ -7,16 +7,14 @@ namespace layermem::planning::nested {
 namespace {
 
 constexpr int64_t kPositionSteps = 25;  // work of measuring one position, in steps of a walk
-constexpr size_t kTriedPerPeak = 8;     // offloads that are measured for one peak
-constexpr int kRounds = 4;
-constexpr double kChain = 4;           // what goes with a recomputation takes at most so many times its seconds, mostly
-constexpr double kQuicker = 1 - 1e-9;  // a change has to save more than rounding
+constexpr double kQuicker = 1 - 1e-9;   // a change has to save more than rounding
 
 }  // namespace
 
 LocalSearch::LocalSearch(const LayoutGraph& graph, const std::vector<BufferId>& evictable, std::vector<char> dropped,
-                         int overlays, Offloads offloads)
+                         int overlays, Offloads offloads, const SearchSettings& settings)
     : graph_(graph),
+      settings_(settings),
       dropped_(std::move(dropped)),
       overlays_(overlays),
       offloads_(std::move(offloads)),
@@ -199,7 +197,7 @@ std::optional<Draft> LocalSearch::fit(Draft draft, Bytes budget_bytes, Seconds l
         std::optional<Draft> best;
         Measured best_measured;
         double best_gain = 0;
-        for (size_t i = 0; i < std::min(gaps.size(), kTriedPerPeak); ++i) {
+        for (size_t i = 0; i < std::min(gaps.size(), settings_.tried_per_peak); ++i) {
             const auto [buffer, before] = gaps[i].second;
             Draft tried = draft;
             tried.offloaded.emplace_back(buffer, draft.numbers[before]);
@@ -223,7 +221,7 @@ std::optional<Draft> LocalSearch::fit(Draft draft, Bytes budget_bytes, Seconds l
 }
 
 Draft LocalSearch::improve(Draft draft, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt) {
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < settings_.improve_rounds; ++round) {
         const Seconds before = draft.seconds;
         std::vector<char> tried(
             draft.numbers.empty() ? 0 : *std::max_element(draft.numbers.begin(), draft.numbers.end()) + 1, 0);
@@ -255,7 +253,7 @@ bool LocalSearch::exchange_one(Draft& draft, Bytes budget_bytes, std::vector<cha
             const liveness::Buffer& buffer = graph_.buffers()[b];
             if (offloads) {
                 const Seconds copies = buffer.offload_seconds + buffer.prefetch_seconds;
-                if (copies > starts[p] - starts[ends[b]] + kChain * op.seconds) return false;
+                if (copies > starts[p] - starts[ends[b]] + settings_.chain_seconds * op.seconds) return false;
             } else {
                 for (Position q = ends[b]; q < p; ++q)
                     if (now.live[q] + buffer.bytes > budget_bytes + freed) return false;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "planning/liveness/layout.h"
+#include "planning/settings.h"
 
 namespace layermem::planning::nested {
 
@@ -52,7 +53,7 @@ class LocalSearch {
   public:
     // evictable  what may be recomputed; dropped  per buffer: where a plan recomputes it, that stays
     LocalSearch(const LayoutGraph& graph, const std::vector<BufferId>& evictable, std::vector<char> dropped,
-                int overlays, Offloads offloads);
+                int overlays, Offloads offloads, const SearchSettings& settings);
 
     Draft draft(std::vector<OpId> order);
     std::vector<Gap> decisions(const Draft& draft) const;
@@ -85,6 +86,7 @@ class LocalSearch {
     bool recompute_one(Draft& draft, Bytes budget_bytes, int64_t work_end);
 
     const LayoutGraph& graph_;
+    const SearchSettings& settings_;
     const std::vector<char> dropped_;  // per buffer
     const int overlays_;
     const Offloads offloads_;

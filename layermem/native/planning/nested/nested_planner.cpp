@@ -2,12 +2,12 @@
 #include "planning/nested/nested_planner.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 #include <numeric>
 
 #include "planning/nested/editable_order.h"
+#include "planning/nested/polish.h"
 
 namespace layermem::planning::nested {
 namespace {
@@ -16,40 +16,17 @@ namespace {
 constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 2}, {3, 3}, {2, 0}, {1, 0},
                                     {0, 1}, {0, 2}, {3, 1}, {4, 2}, {4, 3}, {4, 4}, {1, 3}, {2, 4}, {3, 4},
                                     {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
-constexpr int kHalvings = 8, kLower = 16;
-constexpr double kLowest = 0.6, kHighest = 1.25;  // budgets of walks, times the budget asked for
-constexpr int32_t kLeastBlocks = 4, kChainUnits = 400, kMixedChainUnits = 200;
-constexpr double kLeastChainBytes = 0.9, kMostChainBytes = 1.12;  // of the dynamic program, times those asked for
-constexpr size_t kImproved = 6;                                   // results from which recomputations are removed
-constexpr size_t kBisected = 5;  // exponents for which the fewest bytes of a walk are looked for in any case
-constexpr double kLess =
-    0.998;  // of the fewest bytes of a walk so far: where another one fails, its exponents are left
 constexpr int64_t kPositionSteps = 25;  // work of measuring one position, in steps of a walk
-constexpr int64_t kWalkWork = 160'000'000, kImproveWork = 80'000'000;  // some tenths of a second each
-constexpr int64_t kLowerWork = 10'000'000;                             // of the last walks for the fewest bytes
-
-// Mixed plans: live bytes before offloads make a plan fit, times the budget, and those where these give nothing; pairs
-// of exponents, halvings of the budget, plans per level that are made to fit, plans that are improved.
-constexpr std::array<double, 3> kLevels = {1.0, 1.1, 1.2}, kHighLevels = {1.5, 2.0, 3.0};
-constexpr size_t kMixedExponents = 5, kPerLevel = 2, kMixedImproved = 3;
-constexpr int kMixedHalvings = 5;
-constexpr double kWorse = 1.08;  // seconds of what is still made to fit, times those of the best plan
-constexpr int64_t kMixedWalkWork = 20'000'000, kMixedFitWork = 8'000'000, kMixedImproveWork = 8'000'000;
 
 Bytes times(Bytes bytes, double factor) { return static_cast<Bytes>(static_cast<double>(bytes) * factor); }
-
-std::vector<Bytes> scaled(Bytes bytes, const std::array<double, 3>& factors) {
-    std::vector<Bytes> products;
-    products.reserve(factors.size());
-    for (double factor : factors) products.push_back(times(bytes, factor));
-    return products;
-}
 
 }  // namespace
 
 NestedPlanner::NestedPlanner(LayoutGraph graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
-                             const std::vector<BufferId>& dropped, Position drop_at, int overlays)
-    : graph_(std::move(graph)),
+                             const std::vector<BufferId>& dropped, Position drop_at, int overlays,
+                             SearchSettings settings)
+    : settings_(std::move(settings)),
+      graph_(std::move(graph)),
       order_(order),
       overlays_(overlays),
       evictable_(evictable),
@@ -77,10 +54,11 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
     if (last_walked_.budget_bytes == budget_bytes && last_walked_.work_percent == work_percent)
         return last_walked_.plans;
     Walked walked{budget_bytes, work_percent, {}};
-    const int64_t walks_end = work() + kWalkWork / 100 * work_percent;
+    const int64_t walks_end = work() + settings_.walk_work / 100 * work_percent;
     for (const Exponents& exponents : kExponents) {
-        auto low = static_cast<double>(budget_bytes) * kLowest, high = static_cast<double>(budget_bytes) * kHighest;
-        for (int i = 0; i < kHalvings && work() < walks_end; ++i) {
+        auto low = static_cast<double>(budget_bytes) * settings_.walk_lowest,
+             high = static_cast<double>(budget_bytes) * settings_.walk_highest;
+        for (int i = 0; i < settings_.walk_halvings && work() < walks_end; ++i) {
             interrupt();
             const double middle = (low + high) / 2;
             auto order = walk_.run(static_cast<Bytes>(middle), exponents);
@@ -94,12 +72,22 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
             (!order || fits ? low : high) = middle;
         }
     }
+    Seconds ops_seconds = 0, least_seconds = std::numeric_limits<double>::infinity();
+    for (OpId op : order_) ops_seconds += graph_.ops()[op].seconds;
+    for (const NestedPlan& plan : walked.plans) least_seconds = std::min(least_seconds, plan.recompute_seconds);
+    if (least_seconds > settings_.blocks_from * ops_seconds)
+        visit_chain_orders(walk_.items(), {budget_bytes}, interrupt, [&](std::vector<OpId> order) {
+            NestedPlan measured = measure(std::move(order));
+            const Bytes live_bytes = measured.live_bytes;
+            if (live_bytes <= budget_bytes) walked.plans.push_back(std::move(measured));
+            return live_bytes;
+        });
     last_walked_ = std::move(walked);
     return last_walked_.plans;
 }
 
 std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                              int64_t work_percent, const Interrupt& interrupt) {
+                                              int64_t work_percent, int64_t edits, const Interrupt& interrupt) {
     std::vector<NestedPlan> fitting;
     for (const auto& start : starts) {
         NestedPlan measured = measure(start);
@@ -110,51 +98,39 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
     std::stable_sort(fitting.begin(), fitting.end(), [](const NestedPlan& a, const NestedPlan& b) {
         return a.recompute_seconds < b.recompute_seconds;
     });
-    const int64_t improve_end = work() + kImproveWork / 100 * work_percent;
+    const int64_t improve_end = work() + settings_.improve_work / 100 * work_percent;
     std::optional<NestedPlan> best;
-    for (size_t i = 0; i < std::min(fitting.size(), kImproved); ++i) {
+    for (size_t i = 0; i < std::min(fitting.size(), settings_.improved_walks); ++i) {
         auto is_same = [&](const NestedPlan& other) { return other.order == fitting[i].order; };
         const auto end = fitting.begin() + static_cast<std::ptrdiff_t>(i);
         if (std::any_of(fitting.begin(), end, is_same)) continue;  // walks within other bytes often agree
         NestedPlan improved = remove_needless(fitting[i], budget_bytes, improve_end, interrupt);
         if (!best || improved.recompute_seconds < best->recompute_seconds) best = std::move(improved);
     }
-    return best;
+    if (!best || best->recompute_seconds == 0 || edits == 0) return best;
+    return measure(
+        polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, settings_, interrupt));
 }
 
-std::optional<NestedPlan> NestedPlanner::plan_blocks(Bytes budget_bytes, Seconds limit_seconds,
-                                                     const Interrupt& interrupt) {
-    std::optional<NestedPlan> best;
-    visit_chain_orders(walk_.items(), {budget_bytes}, kChainUnits, interrupt, [&](std::vector<OpId> order) {
-        NestedPlan plan = measure(std::move(order));
-        const Bytes live_bytes = plan.live_bytes;
-        if (live_bytes <= budget_bytes && (!best || plan.recompute_seconds < best->recompute_seconds))
-            best = std::move(plan);
-        return live_bytes;
-    });
-    if (!best || best->recompute_seconds > limit_seconds) return std::nullopt;
-    return remove_needless(std::move(*best), budget_bytes, work() + kImproveWork, interrupt);
-}
-
-// Orders of the dynamic program over blocks, which estimates bytes: for each level, the exact ones of some orders around
-// it, which `measure` returns, lead to one that fits.
-void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, int32_t units,
+// The dynamic program over blocks estimates bytes, so for each level its units are bisected by what `live_bytes` says of
+// one order after the other.
+void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels,
                                        const Interrupt& interrupt,
-                                       const std::function<Bytes(std::vector<OpId>)>& measure) const {
+                                       const std::function<Bytes(std::vector<OpId>)>& live_bytes) const {
     const BlockChain chain(items, drop_at_);
-    if (chain.size() < kLeastBlocks || !dropped_.empty()) return;
-    const Bytes most_bytes = times(levels.back(), kMostChainBytes);
+    if (levels.empty() || chain.size() < settings_.least_blocks || !dropped_.empty()) return;
+    const Bytes most_bytes = times(levels.back(), settings_.chain_highest);
     const ChainPlans plans = chain.plans(most_bytes);
     interrupt();
-    const ChainProgram program(plans.chain, most_bytes, units);
+    const ChainProgram program(plans.chain, most_bytes, settings_.chain_units);
     for (Bytes level : levels) {
-        int32_t low = program.units_of(times(level, kLeastChainBytes));
-        int32_t high = program.units_of(times(level, kMostChainBytes)) + 1;
+        int32_t low = program.units_of(times(level, settings_.chain_lowest));
+        int32_t high = program.units_of(times(level, settings_.chain_highest)) + 1;
         while (low + 1 < high) {
             interrupt();
             const int32_t middle = (low + high) / 2;
             const std::vector<ChainStep> steps = program.steps(middle);
-            (steps.empty() || measure(chain.order(plans, steps)) <= level ? low : high) = middle;
+            (steps.empty() || live_bytes(chain.order(plans, steps)) <= level ? low : high) = middle;
         }
     }
 }
@@ -194,11 +170,11 @@ Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
 
 // Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                                   const Offloads& offloads, Seconds limit_seconds, bool from_blocks,
+                                                   const Offloads& offloads, Seconds limit_seconds,
                                                    const Interrupt& interrupt) const {
     // Plans of `starts` may run the ops in another order, where other bytes meet.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
-    LocalSearch search(graph_, evictable_, is_dropped_, overlays_, offloads);
+    LocalSearch search(graph_, evictable_, is_dropped_, overlays_, offloads, settings_);
     LookaheadWalk walk(graph_, order_, evictable_, dropped_, drop_at_, overlays_,
                        search.decisions(search.draft(order_)));
     std::vector<Draft> drafts, fitting;
@@ -206,9 +182,9 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     auto is_quicker = [](const Draft& a, const Draft& b) { return a.seconds < b.seconds; };
     auto is_same = [](const Draft& a, const Draft& b) { return a.order == b.order; };
     auto walk_within = [&](double level_bytes, int64_t walks_end) {
-        for (size_t e = 0; e < kMixedExponents; ++e) {
-            double low = kLowest * level_bytes, high = kHighest * level_bytes;
-            for (int i = 0; i < kMixedHalvings && walk.steps() + search.work() < walks_end; ++i) {
+        for (size_t e = 0; e < settings_.mixed_exponents; ++e) {
+            double low = settings_.walk_lowest * level_bytes, high = settings_.walk_highest * level_bytes;
+            for (int i = 0; i < settings_.mixed_halvings && walk.steps() + search.work() < walks_end; ++i) {
                 interrupt();
                 const double middle = (low + high) / 2;
                 auto order = walk.run(static_cast<Bytes>(middle), kExponents[e]);
@@ -221,37 +197,42 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     auto fit_quickest = [&](double level_bytes, int64_t fits_end) {
         size_t taken = 0;
         for (Draft& draft : drafts) {
-            if (draft.order.empty() || draft.seconds > limit_seconds || taken == kPerLevel ||
+            if (draft.order.empty() || draft.seconds > limit_seconds || taken == settings_.fitted_per_level ||
                 static_cast<double>(draft.live_bytes) > level_bytes)
                 continue;
             ++taken;
             auto fit = search.fit(std::move(draft), budget_bytes, limit_seconds, fits_end, interrupt);
             draft = Draft{};
             if (!fit) continue;
-            limit_seconds = std::min(limit_seconds, fit->seconds * kWorse);
+            limit_seconds = std::min(limit_seconds, fit->seconds * settings_.hopeless);
             fitting.push_back(std::move(*fit));
         }
     };
-    for (const auto& levels : {kLevels, kHighLevels}) {
-        if (!fitting.empty()) break;
-        const int64_t walks_end = walk.steps() + search.work() + kMixedWalkWork;
-        if (from_blocks)
-            visit_chain_orders(walk.items(), scaled(budget_bytes, levels), kMixedChainUnits, interrupt,
-                               [&](std::vector<OpId> order) {
-                                   drafts.push_back(search.draft(std::move(order)));
-                                   return drafts.back().live_bytes;
-                               });
-        else
-            for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
-        std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
-        drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
-        const int64_t fits_end = search.work() + kMixedFitWork;
-        for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
-    }
+    auto chain_within = [&](const std::vector<double>& levels) {
+        std::vector<Bytes> level_bytes;
+        for (double level : levels) level_bytes.push_back(times(budget_bytes, level));
+        visit_chain_orders(walk.items(), level_bytes, interrupt, [&](std::vector<OpId> order) {
+            drafts.push_back(search.draft(std::move(order)));
+            return drafts.back().live_bytes;
+        });
+    };
+    for (bool from_blocks : {false, true})
+        for (const auto& levels : {settings_.levels, settings_.high_levels}) {
+            if (!fitting.empty()) break;
+            const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_work;
+            if (from_blocks)
+                chain_within(levels);
+            else
+                for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
+            std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
+            drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
+            const int64_t fits_end = search.work() + settings_.mixed_fit_work;
+            for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
+        }
     std::stable_sort(fitting.begin(), fitting.end(), is_quicker);
     std::optional<Draft> best;
-    const int64_t improve_end = search.work() + kMixedImproveWork;
-    for (size_t i = 0; i < std::min(fitting.size(), kMixedImproved); ++i) {
+    const int64_t improve_end = search.work() + settings_.mixed_improve_work;
+    for (size_t i = 0; i < std::min(fitting.size(), settings_.improved_mixed); ++i) {
         Draft improved = search.improve(std::move(fitting[i]), budget_bytes, improve_end, interrupt);
         if (!best || improved.seconds < best->seconds) best = std::move(improved);
     }
@@ -264,7 +245,7 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     auto take = [&](NestedPlan measured) {
         if (!least || measured.live_bytes < least->live_bytes) least = std::move(measured);
     };
-    const int64_t end = work() + kWalkWork;
+    const int64_t end = work() + settings_.walk_work;
     auto all = walk_.run(measure(order_).live_bytes * 2, kExponents[0]);  // evicts what must be, and nothing else
     if (!all) return measure(order_);
     take(measure(std::move(*all)));
@@ -276,7 +257,7 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     };
     auto bisect = [&](double high, const Exponents& exponents) {
         double low = 0;
-        for (int i = 0; i < kHalvings + 2 && work() < end; ++i) {
+        for (int i = 0; i < settings_.walk_halvings + 2 && work() < end; ++i) {
             const double middle = (low + high) / 2;
             (walk(middle, exponents, CostOf::kSeconds) ? high : low) = middle;
         }
@@ -285,18 +266,19 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     double lowest = std::numeric_limits<double>::infinity();  // bytes of a walk that succeeded
     for (size_t i = 0; i < std::size(kExponents); ++i) {
         double high = 1.25 * static_cast<double>(least->live_bytes);
-        if (i >= kBisected) {
-            high = lowest * kLess;
+        if (i >= settings_.bisected_exponents) {
+            high = lowest * settings_.much_less;
             if (work() >= end || !walk(high, kExponents[i], CostOf::kSeconds)) continue;
         }
         lowest = std::min(lowest, bisect(high, kExponents[i]));
     }
     // A walk that fails within some bytes may succeed within fewer.
-    const int64_t lower_end = std::min(end, work() + kLowerWork);
+    const int64_t lower_end = std::min(end, work() + settings_.lower_walk_work);
     for (CostOf cost_of : {CostOf::kSeconds, CostOf::kOps})
         for (const Exponents& exponents : kExponents)
-            for (int i = 0; i < kLower && work() < lower_end; ++i)
-                walk((1 - i / (4.0 * kLower)) * static_cast<double>(least->live_bytes), exponents, cost_of);
+            for (int i = 0; i < settings_.lower_walks && work() < lower_end; ++i)
+                walk((1 - i / (4.0 * settings_.lower_walks)) * static_cast<double>(least->live_bytes), exponents,
+                     cost_of);
     return *least;
 }
 

@@ -2,7 +2,9 @@
 //
 //     walks      pairs of exponents x budgets of the walk around the one asked for; the exact live bytes of each result
 //                decide whether it fits
+//     blocks     orders of the dynamic program over blocks, where the net has bottlenecks (chain_program.h)
 //     improve    from the best results, recomputations that a plan can do without are taken out, the dearest first
+//     polish     simulated annealing of the best one (polish.h)
 //
 // A search counts its work in steps, never in seconds: the same input gives the same plan on every machine.
 #pragma once
@@ -14,6 +16,7 @@
 #include "planning/nested/block_chain.h"
 #include "planning/nested/local_search.h"
 #include "planning/nested/lookahead.h"
+#include "planning/settings.h"
 
 namespace layermem::planning::nested {
 
@@ -33,23 +36,24 @@ struct MixedPlan {
 
 class NestedPlanner {
   public:
-    // The arguments are those of LookaheadWalk.
+    // The other arguments are those of LookaheadWalk.
     NestedPlanner(LayoutGraph graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
-                  const std::vector<BufferId>& dropped, Position drop_at, int overlays);
+                  const std::vector<BufferId>& dropped, Position drop_at, int overlays, SearchSettings settings = {});
     NestedPlanner(const NestedPlanner&) = delete;
     NestedPlanner& operator=(const NestedPlanner&) = delete;
 
     // The plan with the least recomputation that was found within the budget, or none.  `starts` are orders of other
-    // planners, which take part.  `work_percent`: of the usual limits of the search.
+    // planners, which take part.  `work_percent`: of the usual limits of the search; `edits`: that annealing of the best
+    // plan tries.
     std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                   int64_t work_percent, const Interrupt& interrupt);
-    // The same of the dynamic program over blocks (chain_program.h); none where it takes more than `limit_seconds`.
-    std::optional<NestedPlan> plan_blocks(Bytes budget_bytes, Seconds limit_seconds, const Interrupt& interrupt);
+                                   int64_t work_percent, int64_t edits, const Interrupt& interrupt);
+    // Those of walks and of the dynamic program that fit, which plan() begins with; the last ones are kept.
+    const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
     // The quickest plan that was found within the budget, copies to the host included, or none.  `limit_seconds` are
-    // those of a plan that is known: what takes longer before it is improved is left.  It begins with `starts`, and with
-    // walks or, `from_blocks`, with orders of the dynamic program.
+    // those of a plan that is known: what takes longer before it is improved is left.  It begins with walks and `starts`,
+    // and where none of these leads to a plan with the dynamic program over blocks.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                        const Offloads& offloads, Seconds limit_seconds, bool from_blocks,
+                                        const Offloads& offloads, Seconds limit_seconds,
                                         const Interrupt& interrupt) const;
     // No mixed plan that runs the ops in this order needs fewer bytes: those of an op's operands and workspace, less all
     // its overlays, and of what is in use then and can neither be evicted nor copied to the host.
@@ -63,13 +67,13 @@ class NestedPlanner {
         int64_t work_percent = 0;
         std::vector<NestedPlan> plans;
     };
-    const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
-    void visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, int32_t units,
-                            const Interrupt& interrupt, const std::function<Bytes(std::vector<OpId>)>& measure) const;
+    void visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, const Interrupt& interrupt,
+                            const std::function<Bytes(std::vector<OpId>)>& live_bytes) const;
     NestedPlan measure(std::vector<OpId> order);
     NestedPlan remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
     int64_t work() const { return walk_.steps() + measured_; }
 
+    const SearchSettings settings_;
     const LayoutGraph graph_;
     const std::vector<OpId> order_;
     const int overlays_;

@@ -8,17 +8,9 @@
 namespace layermem::planning::nested {
 namespace {
 
-constexpr double kHottest = 0.5;  // temperature at first, in mean seconds of a recomputation; a fifth at last
+constexpr uint64_t kSeed = 0;
 constexpr int64_t kCoolings = 256;
 constexpr double kFactor = 0.993733;      // of a cooling: its 256th power is 0.2
-constexpr int kRepairs = 6;               // values recomputed to bring an edit back within the budget
-constexpr size_t kCandidates = 8;         // values that are compared for each, at most
-constexpr int kDraws = 64;                // of values, to find so many candidates
-constexpr int kChain = 4;                 // recomputations in a row that the cost of a candidate counts
-constexpr size_t kExchangePercent = 30;   // of all edits
-constexpr double kExchangeSeconds = 8;    // that an exchange may add at first, in mean seconds of a recomputation
-constexpr int kFillDraws = 100;           // of recomputations, for those that an exchange can do without
-constexpr int kFillFailures = 6;          // after which it has taken out enough
 constexpr Seconds kLeastSeconds = 1e-12;  // so that quotients stay finite
 
 // SplitMix64 (Steele et al. 2014).
@@ -47,14 +39,15 @@ class Random {
 class Annealing {
   public:
     Annealing(const LayoutGraph& graph, const std::vector<OpId>& order, const std::vector<BufferId>& evictable,
-              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, uint64_t seed)
+              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, const SearchSettings& settings)
         : graph_(graph),
+          settings_(settings),
           budget_bytes_(budget_bytes),
           evictable_(evictable),
           producer_(graph.buffers().size(), -1),
           is_fixed_(graph.ops().size(), 0),
           order_(graph, order, overlays),
-          random_(seed) {
+          random_(kSeed) {
         std::vector<char> is_evictable(graph.buffers().size(), 0), is_dropped(graph.buffers().size(), 0);
         for (BufferId b : evictable) is_evictable.at(b) = 1;
         for (BufferId b : dropped) is_dropped.at(b) = 1;
@@ -75,11 +68,11 @@ class Annealing {
         best_seconds_ = order_.recompute_seconds();
     }
 
-    std::vector<OpId> run(int64_t steps, const std::function<void()>& interrupt) {
-        double temperature = mean_seconds_ * kHottest;
+    std::vector<OpId> run(int64_t edits, const std::function<void()>& interrupt) {
+        double temperature = mean_seconds_ * settings_.hottest;
         for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
             interrupt();
-            for (int64_t i = 0; i < steps / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
+            for (int64_t i = 0; i < edits / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
         }
         return best_;
     }
@@ -91,7 +84,7 @@ class Annealing {
         is_full_ = false;
         bool edited = edit() && order_.recompute_seconds() <= limit_;
         for (int i = 0; edited && order_.peak_bytes() > budget_bytes_; ++i)
-            edited = i < kRepairs && evict_at(order_.peak_slot()) && order_.recompute_seconds() <= limit_;
+            edited = i < settings_.repairs && evict_at(order_.peak_slot()) && order_.recompute_seconds() <= limit_;
         if (!edited || is_full_) {
             order_.undo_edit();
             if (is_full_) order_.spread();
@@ -104,7 +97,7 @@ class Annealing {
     }
 
     bool edit() {
-        if (random_.below(100) < kExchangePercent) return exchange();
+        if (random_.below(100) < settings_.exchange_percent) return exchange();
         const size_t kind = random_.below(4);
         if (kind == 0) return insert_random();
         if (order_.recomputations().empty()) return false;
@@ -118,7 +111,7 @@ class Annealing {
         const auto& writes = graph_.ops()[graph_.ops()[op].recompute].writes;
         const BufferId b = writes[random_.below(writes.size())];
         Slot reader = -1;
-        for (size_t i = 0; i < kCandidates && reader < 0; ++i) {
+        for (size_t i = 0; i < settings_.repair_candidates && reader < 0; ++i) {
             const Slot at = order_.occupied()[random_.below(order_.occupied().size())];
             const Slot use = order_.use_from(b, at);
             if (use >= 0 && order_.use_before(b, use) >= 0) reader = use;
@@ -129,10 +122,10 @@ class Annealing {
     // Recomputes a value where it lies, large or for long, and keeps what fits in its place instead.
     bool exchange() {
         const Seconds limit = limit_;
-        limit_ += kExchangeSeconds * mean_seconds_;
+        limit_ += settings_.exchange_seconds * mean_seconds_;
         const bool evicted = evict_at(order_.occupied()[random_.below(order_.occupied().size())]);
         limit_ = limit;
-        for (int i = 0, failures = 0; evicted && i < kFillDraws && failures < kFillFailures; ++i) {
+        for (int i = 0, failures = 0; evicted && i < settings_.fill_draws && failures < settings_.fill_failures; ++i) {
             if (order_.recomputations().empty()) break;
             const Slot slot = order_.recomputations()[random_.below(order_.recomputations().size())];
             if (is_fixed_[order_.op(slot)] || !order_.may_fit_without(slot, budget_bytes_)) continue;
@@ -187,14 +180,14 @@ class Annealing {
         if (evictable_.empty()) return false;
         double most = 0;
         BufferId best = -1;
-        size_t candidates = 1 + random_.below(kCandidates);  // the fewer, the less greedy
-        for (int draw = 0; draw < kDraws && candidates; ++draw) {
+        size_t candidates = 1 + random_.below(settings_.repair_candidates);  // the fewer, the less greedy
+        for (int draw = 0; draw < settings_.repair_draws && candidates; ++draw) {
             const BufferId b = evictable_[random_.below(evictable_.size())];
             if (producer_[b] < 0 || !order_.is_resident(b, slot + 1)) continue;
             const Slot before = order_.use_before(b, slot + 1), after = order_.use_from(b, slot + 1);
             if (before == slot) continue;
             --candidates;
-            const Seconds seconds = std::max(chain_seconds(producer_[b], after, kChain), kLeastSeconds);
+            const Seconds seconds = std::max(chain_seconds(producer_[b], after, settings_.repair_depth), kLeastSeconds);
             const double value = static_cast<double>(graph_.buffers()[b].bytes) * (after - before) / seconds;
             if (value > most) {
                 most = value;
@@ -215,6 +208,7 @@ class Annealing {
     }
 
     const LayoutGraph& graph_;
+    const SearchSettings& settings_;
     const Bytes budget_bytes_;
     const std::vector<BufferId> evictable_;
     std::vector<OpId> producer_;  // per buffer: the op whose recomputation writes it, -1 if none
@@ -232,8 +226,9 @@ class Annealing {
 
 std::vector<OpId> polish(const LayoutGraph& graph, const std::vector<OpId>& order,
                          const std::vector<BufferId>& evictable, const std::vector<BufferId>& dropped, int overlays,
-                         Bytes budget_bytes, int64_t steps, uint64_t seed, const std::function<void()>& interrupt) {
-    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, seed).run(steps, interrupt);
+                         Bytes budget_bytes, int64_t edits, const SearchSettings& settings,
+                         const std::function<void()>& interrupt) {
+    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, settings).run(edits, interrupt);
 }
 
 }  // namespace layermem::planning::nested

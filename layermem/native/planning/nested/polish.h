@@ -18,14 +18,16 @@
 #include <vector>
 
 #include "planning/liveness/layout.h"
+#include "planning/settings.h"
 
 namespace layermem::planning::nested {
 
 // `order` runs within `budget_bytes`; `evictable` buffers may be recomputed, but nothing that writes one of `dropped`
-// is moved.  `steps` edits are tried.  `interrupt` is called now and then; it may throw.
+// is moved.  `edits` are tried.  `interrupt` is called now and then; it may throw.
 std::vector<liveness::OpId> polish(const liveness::LayoutGraph& graph, const std::vector<liveness::OpId>& order,
                                    const std::vector<liveness::BufferId>& evictable,
                                    const std::vector<liveness::BufferId>& dropped, int overlays, Bytes budget_bytes,
-                                   int64_t steps, uint64_t seed, const std::function<void()>& interrupt);
+                                   int64_t edits, const SearchSettings& settings,
+                                   const std::function<void()>& interrupt);
 
 }  // namespace layermem::planning::nested

@@ -1,0 +1,35 @@
+"""Pages of mapped files, which count as memory of the process from their first read until they are given back."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from typing import Any
+
+DONTNEED = 4  # MADV_DONTNEED of Linux
+DELETED = b" (deleted)"  # after the name of a file that was removed while it is mapped
+
+
+def release_pages(path: str | os.PathLike[str]) -> None:
+    """Give back the pages of all files at or below the absolute `path` that this process has mapped to read.
+
+    They stay in the cache of the system, from which a later access takes them.  Does nothing on systems other than
+    Linux.
+    """
+    name = os.fsencode(path)
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            mappings = [line.rstrip(b"\n").split(maxsplit=5) for line in maps if name in line]
+    except OSError:
+        return
+    for addresses, access, *_, mapped in mappings:
+        mapped = mapped.removesuffix(DELETED)
+        if access == b"r--s" and (mapped == name or mapped.startswith(name + b"/")):
+            start, stop = (int(address, 16) for address in addresses.split(b"-"))
+            _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), DONTNEED)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    return ctypes.CDLL(None)

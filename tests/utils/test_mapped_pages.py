@@ -1,0 +1,69 @@
+import mmap
+from pathlib import Path
+
+import pytest
+
+from layermem.data.datum_source import HELD_BYTES
+from layermem.data.lmdb_source import LmdbSource
+from layermem.utils.mapped_pages import release_pages
+from tests.data.makers import datum, images, make_lmdb
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="pages are counted on Linux")
+BYTES = 2**22
+
+
+def resident(path: Path) -> int:
+    """Bytes of the mapping of a file that are resident in this process."""
+    lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
+    at = next(i for i, line in enumerate(lines) if str(path) in line)
+    return int(next(line for line in lines[at:] if line.startswith("Rss:")).split()[1]) * 1024
+
+
+def mapped(path: Path, *, write: bool = False) -> mmap.mmap:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"x" * BYTES)
+    with path.open("r+b") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
+    assert pages[::4096] == b"x" * (BYTES // 4096)
+    return pages
+
+
+@pytest.mark.parametrize("name", ["a", "folder with spaces/a", "日本/a"])
+def test_pages_of_a_file_or_of_files_in_a_folder_are_given_back_and_read_again(tmp_path, name):
+    file = tmp_path / name
+    with mapped(file) as pages, mapped(tmp_path / "other") as other:
+        assert resident(file) == BYTES
+        release_pages(file.parent if file.parent != tmp_path else file)
+        assert resident(file) == 0 and resident(tmp_path / "other") == BYTES
+        assert pages[::4096] == other[::4096]
+
+
+def test_pages_of_a_removed_file_are_given_back(tmp_path):
+    with mapped(tmp_path / "a") as pages:
+        (tmp_path / "a").unlink()
+        release_pages(tmp_path / "a")
+        assert resident(tmp_path / "a") == 0 and pages[BYTES - 1 :] == b"x"
+
+
+def test_what_is_mapped_to_be_written_and_longer_names_stay(tmp_path):
+    with mapped(tmp_path / "a", write=True), mapped(tmp_path / "ab"):
+        release_pages(tmp_path / "a")
+        assert resident(tmp_path / "a") == resident(tmp_path / "ab") == BYTES
+
+
+def test_a_system_without_proc_keeps_its_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
+    release_pages(tmp_path)
+
+
+def test_a_database_takes_little_memory_however_much_is_read(tmp_path):
+    record = datum(images(1, height=256, width=256)[0], label=1)
+    path = make_lmdb(tmp_path / "db", [record] * 60)
+    source = LmdbSource(path, labels=True)
+    most = 0
+    for _ in range(12):
+        source.read(5)
+        most = max(most, resident(path))
+    assert sum(1 for _ in source.datums()) == 60
+    assert 0 < max(most, resident(path)) <= HELD_BYTES < 60 * record.ByteSize()
+    source.close()
