@@ -210,6 +210,7 @@ TESTED_ELSEWHERE = {
     "data/datum_source.py": ("data/test_lmdb_source.py", "what both kinds of databases share, by each of them"),
     "data/database.py": ("data/test_leveldb_source.py", "either kind, by a Data layer and by the mean of both"),
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),
+    "interactive/fed_net.py": ("interactive/test_passes.py", "arrays that passes read"),
     "interactive/inputs.py": ("interactive/test_net.py", "arrays that a net is given"),
     "interactive/views.py": ("interactive/test_net.py", "what a net shows"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),

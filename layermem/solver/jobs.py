@@ -1,7 +1,7 @@
 """Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
-graphs   train step, updates (only where gradients are held: over several steps with iter_size > 1, or as
-         holds_gradients asks), test nets
+graphs   train step, updates (only where gradients are held: over several steps with iter_size > 1, or by
+         holds_gradients), test nets
 """
 
 from __future__ import annotations
