@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+import layermem
 from layermem import caffe
 from layermem.caffe import modes
 from layermem.errors import InputError
+from layermem.planning.strategies import STRATEGIES
+from tests.nets import NETS
 
 NET = """
 layer { name: "data" type: "DummyData" top: "x" top: "y" dummy_data_param {
@@ -293,3 +296,19 @@ def test_two_lines_of_names_of_pycaffe_take_the_nets_of_a_solver(folder):
         net.after_backward(caffe.NCCL(solver, caffe.NCCL.new_uid()))
     solver.add_callback(caffe.NCCL(solver, b""))
     solver.step(1)
+
+
+@pytest.mark.exhaustive(6)
+@pytest.mark.parametrize("rest", ["", "clip_gradients: 0.3 iter_size: 2"])
+@pytest.mark.parametrize("name", ["chain", "unreached", "shared"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_held_gradients_change_no_bit_under_any_strategy(folder, strategy, name, rest):
+    """The solver of layermem updates within the step."""
+    (folder / "net.prototxt").write_text(NETS[name])
+    path = write_solver(folder, f"momentum: 0.9 weight_decay: 0.01 random_seed: 5 {rest}")
+    plain, held = layermem.Solver(path, keep="*"), caffe.SGDSolver(path, strategy=strategy, poison=True)
+    for solver in (plain, held):
+        solver.step(3)
+    for layer, blobs in plain.parameters().items():
+        assert [blob.tobytes() for blob in blobs] == [blob.tobytes() for blob in held.parameters()[layer]], layer
+    assert held.runner.measured_peak_bytes == held.runner.arena.nbytes == held.program.arena_bytes
