@@ -81,9 +81,11 @@ def input_error_of(kind: Any) -> type[InputError]:
     if issubclass(InputError, kind) or not issubclass(kind, Exception):
         return InputError
     try:
-        return type("InputError", (InputError, kind), {"__module__": __name__, "__reduce__": _reduced})
-    except TypeError:  # `kind` permits no subclass, or none with another base
+        made = type("InputError", (InputError, kind), {"__module__": __name__, "__reduce__": _reduced})
+        made("")
+    except TypeError:  # `kind` permits no subclass, or needs other arguments
         return InputError
+    return made
 
 
 def _reduced(error: InputError) -> tuple[Any, ...]:

@@ -82,7 +82,7 @@ class HandNet(Pycaffe):
 class TrainNet(SolverPycaffe):
     """The train net of a solver: the blobs of its last step, or of a later forward or backward call by the user.
 
-    Such calls run on the net `separate`, and do not affect the training.  Gradients of parameters are those of the
+    Such calls run on the net `separate`, with data of its own.  Gradients of parameters are those of the
     solver: backward adds to them, solver.apply_update() updates by them, and a step begins with zeros.
     """
 
@@ -92,16 +92,20 @@ class TrainNet(SolverPycaffe):
         of._engine.before_run.append(self._step_begins)
 
     @made_once
-    def separate(self) -> Pycaffe:
+    def separate(self) -> HandNet:
         return HandNet(self._solver, 0)
 
     @exclusive
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
-        """Run layermem.Net.forward."""
+        """Run layermem.Net.forward.  The averages of BatchNorm move, those of the solver too."""
         made = self.separate.forward(blobs, start, end, **inputs)
         self._by_hand = True
+        for layer in self._definition.layers:
+            for (name, param), blob in zip(layer.params, self._params.get(layer.name, ())):
+                if not param.learned:
+                    blob.data[...] = self.separate._runner().read(name).reshape(blob.shape)
         return made
 
     @exclusive
@@ -109,11 +113,8 @@ class TrainNet(SolverPycaffe):
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
         """Run layermem.Net.backward; no parameter is updated."""
-        pairs = [
-            (mine, theirs)
-            for layer, blobs in self._params.items()
-            for mine, theirs in zip(blobs, self.separate._params[layer])
-        ]
+        others = self.separate._params
+        pairs = [pair for layer, blobs in self._params.items() for pair in zip(blobs, others[layer])]
         for mine, theirs in pairs:
             theirs.diff[...] = mine.diff
         made = self.separate.backward(diffs, start, end, **top_diffs)

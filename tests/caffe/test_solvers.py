@@ -312,3 +312,19 @@ def test_held_gradients_change_no_bit_under_any_strategy(folder, strategy, name,
     for layer, blobs in plain.parameters().items():
         assert [blob.tobytes() for blob in blobs] == [blob.tobytes() for blob in held.parameters()[layer]], layer
     assert held.runner.measured_peak_bytes == held.runner.arena.nbytes == held.program.arena_bytes
+
+
+@pytest.mark.parametrize("name", ["bn", "residual", "shared"])
+def test_a_loop_by_hand_trains_as_steps_do_averages_included(folder, name):
+    (folder / "net.prototxt").write_text(NETS[name])
+    path = write_solver(folder, "momentum: 0.9 weight_decay: 0.01 random_seed: 5")
+    stepped, by_hand = caffe.SGDSolver(path), caffe.SGDSolver(path)
+    stepped.step(4)
+    for _ in range(4):
+        by_hand.net.clear_param_diffs()
+        by_hand.net.forward()
+        by_hand.net.backward()
+        by_hand.apply_update()
+    for layer, blobs in stepped.parameters().items():
+        for one, other in zip(blobs, by_hand.parameters()[layer]):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
