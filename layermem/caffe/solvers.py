@@ -127,8 +127,6 @@ class TrainNet(SolverPycaffe):
         self._by_hand = False
 
     def _blob(self, name: str) -> Blob:
-        shape = self._definition.blobs[self._version(name)].shape
-
         def value(kind: str, of_step: Callable[[str], Array]) -> Array:
             with self._lock:
                 if self._by_hand or not self._engine.values[0]:
@@ -136,7 +134,8 @@ class TrainNet(SolverPycaffe):
                     return array
                 return of_step(name)
 
-        return NetBlob(name, lambda: shape, lambda: value("data", self._data), lambda: value("diff", self._diff))
+        data, diff = (lambda: value("data", self._data)), (lambda: value("diff", self._diff))
+        return NetBlob(name, lambda: self._shape(name), data, diff)
 
 
 class Solver(solver.Solver):

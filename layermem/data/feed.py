@@ -100,6 +100,7 @@ class Feed(ABC):
     remedy: ClassVar[str] = "use DummyData"  # the way out if its file is missing
     counts: ClassVar[str] = ""  # unit of `position`, which is its name in snapshots; "" for a feed without one
     position = 0  # number of units so far
+    varies = False  # whether batches may have other shapes than `shapes`
 
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
@@ -215,7 +216,7 @@ class ImageFeed(Feed):
         in_bytes: bool = False,
     ):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
-        self.in_bytes = in_bytes
+        self.in_bytes, self.varies = in_bytes, batch == 1 and not transform.any_size
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
@@ -250,7 +251,7 @@ class ImageFeed(Feed):
         images, labels = self.source.read(self.batch)
         stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
         data = self.transform(images, self.position) if stored is None else stored
-        if data.shape != self.shapes[0]:
+        if data.shape != self.shapes[0] and not self.varies:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
         self.position += self.batch

@@ -29,7 +29,7 @@ class Prefetch(Feed):
 
     def __init__(self, feed: Feed, depth: int):
         self.feed, self.depth = feed, depth
-        self.shapes, self.notes = feed.shapes, feed.notes
+        self.shapes, self.notes, self.varies = feed.shapes, feed.notes, feed.varies
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None

@@ -26,6 +26,7 @@ from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
 from layermem.proto.schema import Message
 from layermem.utils.similar import did_you_mean
+from layermem.utils.text import shape_text
 
 NAMES_SHOWN = 12  # blobs that a wiring error lists
 
@@ -307,6 +308,15 @@ class Net:
         options = replace(self.options, batch=None, inputs={**self._inputs, **shapes})
         return Net(self.file, self.phase, options, probe=self._probe, number=self._number)
 
+    def reshaped(self, shapes: Mapping[str, tuple[int, ...]]) -> Net:
+        """The same net, with its Python layers as they are, where tops of input layers have these shapes; InputError if
+        a parameter would get another shape."""
+        fed = (pair for node in self.nodes if node.layer.type in FEEDS for pair in _tops_of(node))
+        options = replace(self.options, batch=None, inputs={top: shapes.get(top, blob.shape) for top, blob in fed})
+        new = Net(self.file, self.phase, options, probe=self._probe, number=self._number, earlier=self)
+        check_same_parameters(self, new)
+        return new
+
     def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of
         N of them from outside: T stays.  None of a net without one, whose items are on axis 0."""
@@ -352,6 +362,10 @@ class Net:
             for name, version in zip(node.layer.param.top, node.tops):
                 found.setdefault(name, {})[version] = None
         return {name: tuple(each) for name, each in found.items()}
+
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tops of all layers without bottoms."""
+        return {top: blob.shape for node in self.nodes if not node.bottoms for top, blob in _tops_of(node)}
 
     def placed(self, error: InputError) -> InputError:
         """The error of a layer of this net, with the file and line of the layer where it lacks them."""
@@ -417,3 +431,20 @@ def _name_tops_of_losses(message: Message) -> None:
     for layer in message.layer:
         if not layer.top and layer.type in LAYERS and LAYERS[layer.type].is_loss:
             layer.top.append(layer.name if layer.name not in blobs else f"{layer.name}(automatic)")
+
+
+def _tops_of(node: Node) -> Iterable[tuple[str, Tensor]]:
+    return zip(node.layer.param.top, node.layer.tops)
+
+
+def check_same_parameters(old: Net, new: Net) -> None:
+    """InputError unless both nets have parameters of the same shapes."""
+    for name, owned in old.params.items():
+        there = new.params[name].param
+        if not owned.param.carried and there.shape != owned.param.shape:
+            raise InputError(
+                f"would need a parameter of {shape_text(there.shape)} for these inputs, and has one of "
+                f"{shape_text(owned.param.shape)}; change the batch alone, or build another net",
+                path=str(old.path),
+                layer=owned.layer,
+            )

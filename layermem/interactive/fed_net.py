@@ -42,6 +42,7 @@ class FedNet(BatchedNet):
     def _open_feeds(self) -> Feeds:
         if self._feeds is None:
             self._feeds = Feeds((self._definition,), self._seed)
+            self._feeds.on_change, self._feeds.runs_ahead = self._change_shapes, True
         return self._feeds
 
     @exclusive
@@ -95,4 +96,7 @@ class FedNet(BatchedNet):
         raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
 
     def reshape(self) -> None:
+        raise NotImplementedError
+
+    def _change_shapes(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         raise NotImplementedError

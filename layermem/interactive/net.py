@@ -17,6 +17,7 @@ from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetOptions
+from layermem.graph.sections import Section
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
 from layermem.interactive.fed_net import FedNet
@@ -24,7 +25,8 @@ from layermem.interactive.inputs import as_numbers, shapes_text
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
-from layermem.interactive.weights import check_same_parameters, matched_weights
+from layermem.interactive.weights import matched_weights
+from layermem.layers.data import FEEDS
 from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
@@ -37,6 +39,7 @@ from layermem.solver.build import check_keep
 from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
+from layermem.solver.planned import MOST_PLANS
 from layermem.solver.recording import Recording
 from layermem.utils.exclusive import exclusive
 from layermem.utils.open_file import OpenFile
@@ -109,6 +112,7 @@ class Net(FedNet):
         self._shadows = Shadows()
         self._lenders: dict[str, Net] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
+        self._reports: dict[str, dict[Section, PlanReport]] = {}  # plans by shapes of the inputs
         self._session: Session | None = None
         self._passes: Passes | None = None
         files = [weights] if isinstance(weights, (str, PathLike)) else weights or ()
@@ -298,9 +302,10 @@ class Net(FedNet):
                 blob.diff[...] = 0
 
     def _run_forward(self, first: int, last: int, wanted: Sequence[str]) -> None:
+        batch = self._next_batch(first, last)  # if its shapes are others, there is another session then
         session, passes = self._ready()
         try:
-            passes.forward(first, last, self._next_batch(first, last), self._write_parameters, wanted)
+            passes.forward(first, last, batch, self._write_parameters, wanted)
             if any(layer.type == "HDF5Output" for layer in self._definition.layers[first : last + 1]):
                 self._recording.write_batch(session.context["results"])
         except InputError as error:
@@ -317,7 +322,7 @@ class Net(FedNet):
     def _next_batch(self, first: int, last: int) -> Batch:
         """The arrays of all feeds in layers first .. last, as copies, because passes may be repeated."""
         layers = self._definition.layers[first : last + 1]
-        if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
+        if not any(layer.type in FEEDS or (layer.type == "Python" and not layer.bottoms) for layer in layers):
             return {}
         self._give_inputs()
         return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
@@ -330,11 +335,14 @@ class Net(FedNet):
         assert session.runner is not None
         return session.runner
 
-    def _ready(self) -> tuple[Session, Passes]:
-        """The session and its passes, made on first use."""
+    def _ready(self, earlier: Session | None = None) -> tuple[Session, Passes]:
+        """The session and its passes, made on first use, or in place of an earlier one."""
         if self._session is None or self._passes is None:
             device = self._step.target
-            session = Session(self._definition, device, self._step, self._seed)
+            reports = self._reports.setdefault(str(self._definition.input_shapes()), {})
+            if len(self._reports) > MOST_PLANS:
+                del self._reports[next(iter(self._reports))]
+            session = Session(self._definition, device, self._step, self._seed, reports, earlier)
             session.initial = list(self._initial)
             trains = self._definition.phase == PHASES["TRAIN"] and any(self.blob_loss_weights.values())
             trains = trains or bool(self._definition.message.force_backward)
@@ -451,12 +459,20 @@ class Net(FedNet):
         try:
             options = replace(self._options, inputs={**(self._options.inputs or {}), **wanted})
             new = built_net(self._file, self.phase, options, old)
-            check_same_parameters(old, new)
+            graph_net.check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()
             raise
         self._options = options
         self._replace_definition(new)
+
+    def _change_shapes(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Go on with the shapes of the batch that was read, and with the plan for them."""
+        new = self._definition.reshaped(shapes)
+        feeds, self._feeds = self._open_feeds, None
+        feeds.nets = (new,)
+        self._replace_definition(new)
+        self._feeds = feeds
 
     def _replace_definition(self, new: graph_net.Net) -> None:
         """Replace the definition by a net of the same layers and parameters."""
@@ -467,14 +483,15 @@ class Net(FedNet):
         if feeds is not None:
             position = feeds.position(0)
             feeds.close()
-            self._feeds = Feeds((new,), self._seed)
-            self._feeds.seek(0, position)
+            self._feeds = None
+            self._open_feeds.seek(0, position)
         if session is None or passes is None or session.runner is None:
             return
         self._shadows.flush(session.runner)
         self._shadows = Shadows()
         values = {name: session.runner.read(name) for name in session.runner.persistent if name in new.params}
         same = {name: value for name, value in values.items() if value.shape == new.params[name].param.tensor.shape}
-        session.close()
         self._initial = [same]
-        self._ready()[1].continue_from(passes)
+        _, following = self._ready(session)
+        following.continue_from(passes)
+        session.close()

@@ -43,10 +43,15 @@ class SolverNet(Net):
         self._shadows = Shadows()
         engine.before_run.append(lambda: self._shadows.flush(engine.runner))
         engine.after_run.append(lambda: self._shadows.refresh(engine.runner))
+        engine.on_rebind.append(self._follow)
         self._make_views()
 
     def _repr_html_(self) -> str:
         return net_html(self._definition, self._report)
+
+    def _follow(self) -> None:
+        """Take the shapes of the solver's current plan."""
+        self._definition = self._engine.nets.all[self._number]
 
     def _runner(self) -> Runner:
         return self._engine.runner
@@ -121,8 +126,10 @@ class SolverNet(Net):
     # -- views -------------------------------------------------------------------------------------------------------
 
     def _blob(self, name: str) -> Blob:
-        shape = self._definition.blobs[self._version(name)].shape
-        return NetBlob(name, lambda: shape, lambda: self._data(name), lambda: self._diff(name))
+        return NetBlob(name, lambda: self._shape(name), lambda: self._data(name), lambda: self._diff(name))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._definition.blobs[self._version(name)].shape
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:

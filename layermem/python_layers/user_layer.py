@@ -50,6 +50,7 @@ class UserLayer:
         self.instance = self._make(param, phase)
         self.bottom: list[Blob] = []
         self.top: list[Blob] = []
+        self._ahead: list[Array] | None = None  # the tops of the next forward, where `run_ahead` has made them
 
     @property
     def top_shapes(self) -> list[Shape]:
@@ -91,7 +92,8 @@ class UserLayer:
             blobs.closed = True
         for each in (*self.top, *blobs):
             each._planning, each._absent = True, {}
-        self._call("reshape", self.bottom, self.top)
+        if self._ahead is None:
+            self._call("reshape", self.bottom, self.top)
         for each in self.top:
             if each._shape is None:
                 what = f"gives {each._label} no shape; call {each._label}.reshape(..) in setup or reshape"
@@ -103,8 +105,25 @@ class UserLayer:
             self._initial = [np.array(each.data, np.float32, order="C") for each in blobs]
         self._close()
 
+    def run_ahead(self) -> list[Shape]:
+        """Run the next forward of a layer without bottoms and parameters now, and return the shapes that it gives its
+        tops; `forward` then copies them."""
+        for each in self.top:
+            each._planning, each._absent, each._arrays = True, {}, {}
+        try:
+            self._forward()
+            self._ahead = [np.array(each.data) for each in self.top]
+        finally:
+            self._close()
+        return self.top_shapes
+
     def forward(self, arrays: Mapping[str, Array]) -> None:
         """Write the tops y{i} from the bottoms x{i} and the parameters w{i}."""
+        if self._ahead is not None:
+            for i, array in enumerate(self._ahead):
+                arrays[f"y{i}"][...] = array
+            self._ahead = None
+            return
         sources = {f"y{top}": f"x{bottom}" for top, bottom in self.inplace}
         _prepare_outputs(arrays, "y", sources)
         lent = _Lent()

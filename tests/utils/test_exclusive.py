@@ -210,7 +210,7 @@ FREE = {  # methods without a lock: they read one value that never changes or ch
     HandNet: {"set_input_arrays"},
     layermem.Classifier: {"predict"},
     layermem.Detector: {"configure_crop", "crop", "detect_windows"},
-    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr"},
+    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr", "runner"},
     Solver: {"iter", "base_lr", "rate", "add_callback"},
     caffe.SGDSolver.__mro__[1]: {"kind", "lr", "add_callback", "share_weights"},
     layermem.Classifier.__mro__[1]: {"image_input", "outputs_of"},
