@@ -363,9 +363,14 @@ class Net:
                 found.setdefault(name, {})[version] = None
         return {name: tuple(each) for name, each in found.items()}
 
+    @cached_property
+    def sources(self) -> tuple[Node, ...]:
+        """The layers without bottoms."""
+        return tuple(node for node in self.nodes if not node.bottoms)
+
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the tops of all layers without bottoms."""
-        return {top: blob.shape for node in self.nodes if not node.bottoms for top, blob in _tops_of(node)}
+        return {top: blob.shape for node in self.sources for top, blob in _tops_of(node)}
 
     def placed(self, error: InputError) -> InputError:
         """The error of a layer of this net, with the file and line of the layer where it lacks them."""

@@ -86,7 +86,7 @@ class Feeds:
         except InputError as error:
             raise net.placed(error) from None
         shapes = self._shapes_now(index, batch)
-        before = net.input_shapes()
+        before = net.input_shapes() if shapes else {}
         changed = {top: shape for top, shape in shapes.items() if shape != before[top]}
         if changed:
             self.on_change(index, changed)
@@ -96,12 +96,12 @@ class Feeds:
         """Shapes of the tops of input layers whose batches may differ in shape, and of Python sources, which run
         ahead."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for node in self.nets[index].nodes:
-            name, tops = node.layer.name, node.layer.param.top
-            if name in batch and self.feeds[index][name].varies:
-                shapes |= {top: tuple(array.shape) for top, array in zip(tops, batch[name])}
-            elif self.runs_ahead and isinstance(node.layer, Python) and not (node.bottoms or node.params):
-                shapes |= dict(zip(tops, node.layer.code.run_ahead()))
+        for node in self.nets[index].sources:
+            layer, tops = node.layer, node.layer.param.top
+            if layer.name in batch and self.feeds[index][layer.name].varies:
+                shapes |= {top: tuple(array.shape) for top, array in zip(tops, batch[layer.name])}
+            elif self.runs_ahead and isinstance(layer, Python) and not layer.params:
+                shapes |= dict(zip(tops, layer.code.run_ahead()))
         return shapes
 
     def skip(self, index: int, batches: int) -> None:
