@@ -5,8 +5,8 @@
     @pytest.mark.parametrize("shape", SHAPES)
 
 marks a test whose cases form a matrix in which neighbours run the same code: about one in four of them runs.  Each
-value of each parameter occurs in one that runs.  A matrix without a mark is thinned out by MATRIX_RATE, unless it has
-fewer cases than MATRIX_CASES.
+value of each parameter occurs in one that runs, but for tests of emulated kernels: others launch every kernel.  A
+matrix without a mark is thinned out by MATRIX_RATE, unless it has fewer cases than MATRIX_CASES.
 
     @pytest.mark.samples(4)
     @pytest.mark.parametrize("seed", range(20))
@@ -30,13 +30,15 @@ MATRIX_CASES, MATRIX_RATE = 8, 2
 Key = tuple[Hashable, ...]
 
 
-def representatives(cases: Sequence[Sequence[int]], one_in: int) -> list[int]:
+def representatives(cases: Sequence[Sequence[int]], one_in: int, *, all_values: bool = True) -> list[int]:
     """Positions of the cases that run, in order.  A case is its index along each axis of the matrix.
 
-    They are those on every `one_in`-th diagonal, where the sum of indices is a multiple of `one_in`, and for values
-    that these lack the first case with most of them.
+    They are those on every `one_in`-th diagonal, where the sum of indices is a multiple of `one_in`, and with
+    `all_values`, for values that these lack, the first case with most of them.
     """
     chosen = {place for place, case in enumerate(cases) if sum(case) % one_in == 0}
+    if not all_values:
+        return sorted(chosen)
     values = [set(enumerate(case)) for case in cases]
     missing = set().union(*values) - set().union(*(values[place] for place in chosen))
     while missing:
@@ -73,12 +75,13 @@ def thin(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.I
     left_out: set[pytest.Item] = {item for item in items if item.get_closest_marker("whole")}
     for cases in tests.values():
         matrix = axes([case.callspec.params for case in cases])
+        all_values = cases[0].get_closest_marker("emulator") is None
         if marker := cases[0].get_closest_marker("samples"):
             chosen = list(range(0, len(cases), *marker.args))
         elif marker := cases[0].get_closest_marker("exhaustive"):
-            chosen = representatives(matrix, *marker.args)
+            chosen = representatives(matrix, *marker.args, all_values=all_values)
         elif len(matrix[0]) > 1 and len(matrix) >= MATRIX_CASES:
-            chosen = representatives(matrix, MATRIX_RATE)
+            chosen = representatives(matrix, MATRIX_RATE, all_values=all_values)
         else:
             continue
         left_out |= {*cases} - {cases[place] for place in chosen}

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from layermem.distributed.group import Group
 
 VERBS = ("train", "time")  # verbs that may run as several ranks
-# Signals sent to the launcher (solver/signals.py).
-FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGTERM"}
+# Signals sent to the launcher (solver/signals.py): at a SIGTERM it would end the ranks, and at a SIGHUP itself.
+FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGINT"}
 REMEDY = "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine: docs/ranks.md"
 OUTPUTS = ("log", "log_every", "tensorboard", "plot")  # options of files that the first rank writes
 
@@ -89,7 +89,10 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
     process = subprocess.Popen(command, start_new_session=True)
 
+    received: list[int] = []
+
     def forward(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         process.send_signal(signals[signal.Signals(number)])
 
     signals = {signal.Signals[here]: signal.Signals[there] for here, there in FORWARDED.items()}
@@ -99,6 +102,8 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if signal.SIGTERM in received and code:
+        return 128 + signal.SIGTERM
     return code if code >= 0 else 128 - code
 
 

@@ -1,7 +1,7 @@
 """The `layermem` command: its verbs, and its exit codes.
 
     0 done   2 the input is wrong   3 no plan fits the budget; `fit`: no strategy fits at any size
-    4 the device failed   5 training diverged   130 interrupted
+    4 the device failed   5 training diverged   130 interrupted   143 ended by SIGTERM
 
 Every error that a user can cause is reported on standard error, without a traceback.  A closed pipe (`| head`) ends
 the command silently.
@@ -16,10 +16,12 @@ import gc
 import io
 import os
 import signal
+import stat
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from layermem import __version__
 from layermem.cli import (
@@ -48,6 +50,7 @@ from layermem.cli.old_names import refuse_old_names
 from layermem.cli.options import Parser, VerbParser
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
+from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = {
@@ -76,10 +79,12 @@ EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example.
 
 exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
-            4 the device failed, 5 training diverged, 130 interrupted
+            4 the device failed, 5 training diverged, 130 interrupted,
+            143 ended by SIGTERM
 """
 INTERRUPTED = 130
 RESEND_DELAY = 0.01  # seconds, by which the interrupted callback has returned
+READER_GONE = errno.EPIPE, errno.EIO  # errors of pipes, and of a terminal that was closed
 DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # errors when standard output is a file
 PLANNING = compare.run_compare, fit.run_fit, plan.run_plan  # verbs that hold nothing to close
 # Plans are many small objects without cycles; with the defaults, collection takes a third of the time.
@@ -114,18 +119,20 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         if not error.is_reported:
             _report(error.lines)
         return error.exit_code
-    except BrokenPipeError:
-        # Otherwise Python reports the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.filename is not None or error.errno not in DISK_FULL:
+    except (OSError, MemoryError, RuntimeError) as error:
+        fault = system_fault(error)
+        if fault is None:
             raise
         job.is_agreed = False
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the rest of the output fails at exit
-        _report([f"cannot write the output: {error.strerror}; free some space or write to another disk"])
-        return InputError.exit_code
+        if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the rest of the output fails at exit
+            fault = InputError(f"cannot write the output: {error.strerror}; free some space or write to another disk")
+        _report(fault.lines)
+        return fault.exit_code
     except ImportError as error:
+        if (fault := system_fault(error)) is not None:
+            _report(fault.lines)
+            return fault.exit_code
         if error.name != "layermem" and "layermem._native" not in str(error):
             raise
         _report(["the native module is not built for this Python; build it with `make native`"])
@@ -187,8 +194,8 @@ def _resend_lost_interrupts() -> Iterator[None]:
 
 
 def _prepare_streams() -> None:
-    """Make output safe: replace a closed stream (`>&-`) by /dev/null, and escape characters that a stream's encoding
-    lacks."""
+    """Make output safe: replace a closed stream (`>&-`) by /dev/null, go on without a reader of a pipe, and escape
+    characters that a stream's encoding lacks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
@@ -197,8 +204,37 @@ def _prepare_streams() -> None:
                 continue  # the descriptor is open and belongs to others
             os.open(os.devnull, os.O_RDWR)  # takes this descriptor, the lowest free one, so that no data file gets it
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
-        elif number and isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+        elif number and isinstance(stream, io.TextIOWrapper):
+            if stream.errors == "strict":
+                stream.reconfigure(errors="backslashreplace")
+            if stream is getattr(sys, f"__{name}__") and _has_reader(number):
+                setattr(sys, name, _without_reader(stream, number))
+
+
+def _has_reader(number: int) -> bool:
+    """Whether what is written to a descriptor goes to a program or a terminal, which may go away."""
+    mode = os.fstat(number).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)
+
+
+def _without_reader(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
+    pipe = io.BufferedWriter(_Pipe(number, "w", closefd=False))
+    return io.TextIOWrapper(
+        pipe, stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=stream.write_through
+    )
+
+
+class _Pipe(io.FileIO):
+    """A pipe or terminal whose reader may go away, as `head` does: what is written then is lost, and nothing else."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in READER_GONE:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(memoryview(data).cast("B"))
 
 
 def _report(lines: Sequence[str]) -> None:

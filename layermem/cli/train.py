@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -67,7 +68,6 @@ TEST_EXAMPLE = """\
   layermem test --net digits/train_val.prototxt --iterations 6 \\
                 --weights out/digits_iter_700.caffemodel
 """
-INTERRUPTED = 130
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -191,7 +191,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
-        return INTERRUPTED if solver.interrupted else 0
+        return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
 
 
 def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
@@ -275,7 +275,7 @@ def _run(
     solver: Solver, arguments: argparse.Namespace, early_events: list[Event], record: Callable[[Event], None]
 ) -> None:
     """Iterate to the end, with a progress bar on a terminal and with Caffe's log lines elsewhere."""
-    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
+    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect, "sigterm": "stop"}
     with _display(solver) as show:
 
         def log(event: Event) -> None:

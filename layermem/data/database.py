@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,6 @@ def open_database(path: Path, *, stated: str = "LMDB", **options: Any) -> DatumS
 
 def holds_leveldb(path: Path, stated: str) -> bool:
     """Whether the database at `path` is a LevelDB, according to its files, or else to `stated`."""
-    if exists(path / "data.mdb") or path.is_file():
+    if exists(path / "data.mdb") or os.path.isfile(path):
         return False
     return is_leveldb(path) or stated == "LEVELDB"

@@ -37,6 +37,7 @@ class DatumSource(ABC):
         self._key = b""  # key of the next record
         self._folder = path.resolve()
         self._mapped_bytes = 0
+        self._channels: int | None = None  # of all images, by the first one
 
     # -- the database ------------------------------------------------------------------------------------------
 
@@ -90,6 +91,7 @@ class DatumSource(ABC):
             for index in range(count):
                 datum = self._datum()
                 images.append(self._image(datum))
+                self._check_channels(datum, images[-1].shape[0])
                 if self.labels:
                     if not datum.HasField("label"):
                         raise self._error(
@@ -154,6 +156,14 @@ class DatumSource(ABC):
             return datum_image(datum, color=self.color)
         except InputError as error:
             raise self._error(error.what) from None
+
+    def _check_channels(self, datum: Message, channels: int) -> None:
+        self._channels = self._channels or channels
+        if channels != self._channels:
+            remedy = (
+                "set force_color: true or force_gray: true in transform_param" if datum.encoded else "write it again"
+            )
+            raise self._error(f"has an image of {channels} channels after images of {self._channels}; {remedy}")
 
     def _missing(self, key: bytes) -> InputError:
         """The error for a snapshot whose key is not in the database."""

@@ -88,6 +88,9 @@ class LmdbSource(DatumSource):
         try:
             yield
         except lmdb.Error as error:
+            number = getattr(error, "code", None) or 0
+            if number > 0:
+                raise unreadable(self.path, "LMDB", OSError(number, os.strerror(number))) from None
             raise self._error(f"is damaged ({error}); create the LMDB again") from None
 
     def _to_first(self) -> None:
@@ -125,12 +128,12 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
         )
     with _lock:
-        folder = path.resolve()
-        file = folder / "data.mdb" if folder.is_dir() else folder
-        if not file.is_file():  # opening would create a lock file
-            what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
-            raise InputError(what, path=str(path))
         try:
+            folder = path.resolve()
+            file = folder / "data.mdb" if folder.is_dir() else folder
+            if not file.is_file():  # opening would create a lock file
+                what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
+                raise InputError(what, path=str(path))
             key = _id_of(file.stat())
             env, users = _environments.get(key, (None, 0))
             if env is None:
@@ -138,7 +141,7 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
         except OSError as error:
             raise unreadable(path, "LMDB", error) from None
         except lmdb.Error as error:
-            raise InputError(_reason(error), path=str(path)) from None
+            raise _refusal(error, path) from None
         if fault := _fault(env, file, key):
             if not users:
                 env.close()
@@ -173,11 +176,22 @@ def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
         return lmdb.open(str(folder), lock=False, **options)
 
 
-def _reason(error: lmdb.Error) -> str:
-    """The reason why an LMDB cannot be opened, with a remedy."""
+def _refusal(error: lmdb.Error, path: Path) -> InputError:
+    """The reason why an LMDB cannot be opened, with a remedy.  Errors of the system are none of the data's."""
+    number = getattr(error, "code", None) or 0
+    if number > 0:
+        return unreadable(path, "LMDB", OSError(number, os.strerror(number)))
     if "already open in this process" in str(error):
-        return "is open in this process, by another user of the package lmdb; close that environment first"
-    return f"is not an LMDB, or is damaged ({error}); make it again"
+        what = "is open in this process, by another user of the package lmdb; close that environment first"
+    elif isinstance(error, lmdb.ReadersFullError):
+        what = "has as many readers as it may have; end some of them, or remove its lock.mdb while none reads it"
+    elif isinstance(error, lmdb.MapResizedError):
+        what = "has grown while it was opened; start again"
+    elif isinstance(error, lmdb.VersionMismatchError):
+        what = f"was written by another version of LMDB ({error}); copy it with that version's mdb_copy"
+    else:
+        what = f"is not an LMDB, or is damaged ({error}); make it again"
+    return InputError(what, path=str(path))
 
 
 def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:

@@ -1,4 +1,4 @@
-"""Checks of a single layer: a missing type, or a shape that is impossible for a blob.
+"""Checks of a single layer: a missing type, a path with an escape in it, or a shape that is impossible for a blob.
 
 Checks that involve other layers (bottoms, sizes that follow from others) are in graph/.
 """
@@ -12,6 +12,20 @@ from layermem.proto.schema import Message
 
 MAX_AXES = 32  # Caffe's bounds for a blob
 MAX_ELEMENTS = 2**31 - 1
+PATHS = {  # fields that hold paths
+    "file_name",
+    "label_map_file",
+    "mean_file",
+    "meanfile",
+    "name_size_file",
+    "net",
+    "root_folder",
+    "snapshot_prefix",
+    "source",
+    "test_net",
+    "train_net",
+    "weights",
+}
 
 
 def shape_fault(dims: Sequence[int]) -> str | None:
@@ -26,10 +40,25 @@ def shape_fault(dims: Sequence[int]) -> str | None:
     return None
 
 
+def path_faults(message: Message) -> Iterator[tuple[str, str]]:
+    """Field and fault of each path that has a control character: in prototxt, a backslash begins an escape, as in C."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else [value]
+        if field.message_type is not None:
+            for each in values:
+                yield from path_faults(each)
+        elif field.name in PATHS:
+            for each in values:
+                if any(character < " " for character in each):
+                    yield field.name, f"has a control character in {field.name}, {each!r}; write / or \\\\ for each \\"
+
+
 def layer_fault(layer: Message) -> str | None:
     """The fault of a layer on its own, as the end of the sentence "layer x ..."; None if there is none."""
     if not layer.type:
         return 'has no type; add one, such as type: "Convolution"'
+    for _, escape in path_faults(layer):
+        return escape
     for dims in _stated_shapes(layer):
         if fault := shape_fault(dims):
             return f"asks for {fault}"

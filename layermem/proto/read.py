@@ -17,15 +17,16 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.proto import text as text_file
-from layermem.proto.checks import layer_fault
+from layermem.proto.checks import layer_fault, path_faults
 from layermem.proto.names import name_nameless
 from layermem.proto.outline import Outline
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.open_file import Files
 from layermem.utils.steps import report_step
+from layermem.utils.system_faults import remedy_of
 
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")  # fields of SolverParameter
 
@@ -110,6 +111,8 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
     given = message.ListFields()
+    for field, fault in path_faults(message):
+        raise InputError(fault, path=path, line=_first(layout.lines(field)))
     try:
         notes = upgrade_solver(message, path)
     except InputError as error:
@@ -128,9 +131,15 @@ def resolve_path(name: str, beside: str | PathLike[str]) -> Path:
     file."""
     near = Path(beside) if os.path.isdir(beside) else Path(beside).parent
     candidates = [Path(name), near / name]
-    for candidate in candidates:
-        if name and exists(candidate):
-            return candidate
+    for candidate in candidates if name else ():
+        try:
+            os.stat(candidate)
+        except PermissionError as error:
+            what = f"cannot reach '{candidate}': {error.strerror}; {remedy_of(error, 'give another path')}"
+            raise InputError(what) from None
+        except (OSError, ValueError):
+            continue
+        return candidate
     if not name or Path(name).is_absolute() or near.resolve() == Path.cwd():
         raise InputError(f"there is no '{name}'")
     raise InputError(f"there is no '{name}' in the working directory or in {near}")

@@ -106,7 +106,8 @@ def _check_escapes(text: str, path: str) -> None:
             raise InputError(what, path=path, line=token.line)
         unknown = [match[0] for match in _ESCAPED.finditer(token.text) if match[1] not in _ESCAPES]
         if unknown:
-            what = f"the string at column {token.column} has the unknown escape '{unknown[0]}'; write '\\{unknown[0]}'"
+            what = f"the string at column {token.column} has the unknown escape '{unknown[0]}'; write "
+            what += f"'\\{unknown[0]}', or / in a path"
             raise InputError(what, path=path, line=token.line)
 
 

@@ -20,6 +20,8 @@ from layermem.report import events
 from layermem.report.events import Event, Output
 from layermem.utils.text import printable
 
+MOST_VALUES, FIRST_VALUES = 1000, 10  # an output of more values than these has a line for the first ones alone
+
 
 class Log:
     """Writes the lines of every event to `stream`, with glog's prefix: severity, date, time, process, source."""
@@ -76,10 +78,17 @@ def _displayed(event: events.Displayed) -> Iterator[str]:
 
 
 def _outputs(phase: str, outputs: Sequence[Output]) -> Iterator[str]:
-    """One line per element, numbered across all outputs."""
-    index = 0
+    """One line per element, numbered across all outputs; of a large output the first ones and their number."""
+    first = 0
     for output in outputs:
-        for value in np.ravel(output.values):
+        values = np.ravel(output.values)
+        shown = FIRST_VALUES if len(values) > MOST_VALUES else len(values)
+        for index, value in enumerate(values[:shown], start=first):
             part = f" (* {number(output.weight)} = {number(output.weight * value)} loss)" if output.weight else ""
             yield f"    {phase} net output #{index}: {output.name} = {number(value)}{part}"
-            index += 1
+        if shown < len(values):
+            yield (
+                f"    {phase} net output '{output.name}' has {len(values) - shown:,} more values, left out; a "
+                "layer of type Silence that reads it keeps it out of the log"
+            )
+        first += len(values)

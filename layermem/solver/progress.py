@@ -12,7 +12,7 @@ from layermem.errors import InputError
 from layermem.proto.blobs import Blob
 from layermem.solver import snapshot as snapshots
 from layermem.solver.engine import Engine
-from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORIES, rate_drops
+from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORY, rate_drops
 from layermem.solver.snapshot import SavedExtra, Snapshot
 from layermem.solver.state_file import SolverStateData
 
@@ -97,19 +97,19 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
 def _check_type(own: str, saved: Snapshot) -> None:
     """InputError if the JSON file of the snapshot names another solver type."""
     if saved.extra is not None and saved.extra["type"] not in ("", own):
-        raise InputError(_other_type(f"type '{saved.extra['type']}'", own))
+        raise _of_other_type(f"type '{saved.extra['type']}'", own)
 
 
 def _check_squares(own: str, history: Sequence[Blob]) -> None:
     """InputError if a sum of squares is negative: then the state is that of another solver type, whatever wrote it."""
     count = len(history) // HISTORY_COUNTS[own]
-    squares = (blob for i in SQUARE_HISTORIES.get(own, ()) for blob in history[i * count : (i + 1) * count])
+    squares = (blob for i in SQUARE_HISTORY.get(own, ()) for blob in history[i * count : (i + 1) * count])
     if any(np.any(np.asarray(blob) < 0) for blob in squares):
-        raise InputError(_other_type("another type, with values below 0 where this one has sums of squares", own))
+        raise _of_other_type("another type, with values below 0 where this one has sums of squares", own)
 
 
-def _other_type(theirs: str, own: str) -> str:
-    return (
+def _of_other_type(theirs: str, own: str) -> InputError:
+    return InputError(
         f"is the state of a solver of {theirs}, and this solver has type '{own}': resume with the type of the "
         "snapshot, or begin from its weights alone (--weights)"
     )

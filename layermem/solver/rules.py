@@ -18,7 +18,7 @@ from layermem.graph.train import Rule
 from layermem.proto.schema import Message
 
 HISTORY_COUNTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
-SQUARE_HISTORIES = {"AdaGrad": (0,), "RMSProp": (0,), "AdaDelta": (0, 1), "Adam": (1,)}  # those that are never negative
+SQUARE_HISTORY = {"AdaGrad": (0,), "RMSProp": (0,), "AdaDelta": (0, 1), "Adam": (1,)}  # those that are never negative
 WITHOUT_MOMENTUM = ("AdaGrad", "RMSProp")
 
 POLICIES: dict[str, Callable[[Message, int, int], float]] = {

@@ -1,4 +1,5 @@
-"""Effects of SIGINT (Ctrl-C) and SIGHUP (a closed terminal) on a running solver.
+"""Effects of SIGINT (Ctrl-C), SIGHUP (a closed terminal) and SIGTERM (the end of a container or of a job) on a running
+solver.
 
     stop      finish the iteration, save a snapshot if snapshot_after_train is set, and end
     snapshot  finish the iteration, save a snapshot, and continue
@@ -6,8 +7,8 @@
 
 With several ranks, SIGUSR1 has the effect of SIGHUP: launchers forward SIGUSR1 to all ranks, but end at a SIGHUP.
 
-A second SIGINT before the first takes effect ends the run at once, without a snapshot.
-source  Caffe signal_handler.cpp; its defaults are stop and snapshot
+A second SIGINT or SIGTERM before the first takes effect ends the run at once, without a snapshot.
+source  Caffe signal_handler.cpp, for SIGINT and SIGHUP; its defaults are stop and snapshot
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Requests:
 class Signals:
     """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
-    `pending()` is whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks.
+    `pending()` is whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks; without
+    `sigterm`, SIGTERM ends the process as ever.  `received` is the signal that asked to stop.
     """
 
     def __init__(
@@ -72,13 +74,17 @@ class Signals:
         *,
         sigint: str,
         sighup: str,
+        sigterm: str | None = None,
         of_ranks: bool = False,
     ):
-        for effect in (sigint, sighup):
-            if effect not in EFFECTS:
+        for effect in (sigint, sighup, sigterm):
+            if effect not in (*EFFECTS, None):
                 raise InputError(f"unknown signal effect '{effect}' (choose from {', '.join(EFFECTS)})")
         self.request, self.pending = request, pending
+        self.received: int | None = None
         self.effects = {signal.SIGINT: sigint}
+        if sigterm is not None:
+            self.effects[signal.SIGTERM] = sigterm
         if hasattr(signal, "SIGHUP"):
             self.effects[signal.SIGHUP] = sighup
             if of_ranks:
@@ -98,7 +104,9 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         effect = self.effects[signal.Signals(number)]
-        if number == signal.SIGINT and effect == "stop" and self.pending():
-            raise KeyboardInterrupt
+        if effect == "stop":
+            if number != signal.SIGHUP and self.pending():
+                raise KeyboardInterrupt
+            self.received = number
         if effect != "none":
             self.request(effect)

@@ -59,7 +59,7 @@ class Training(Planned):
     nets, job, report, program, runner    the parts of the solver
     progress     the progress of the loop, which snapshots save
     iteration    number of updates so far        outputs    outputs of the last batch, by blob
-    interrupted  whether a signal or request("stop") ended solve()
+    interrupted  whether a signal or request("stop") ended solve(); stopped_by: the number of the signal
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Training(Planned):
         self.callbacks = Callbacks()
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
+        self.stopped_by: int | None = None
         self.allow_nan = run.allow_nan
         self._requests = Requests(self.group.size)
         self._displayed: tuple[int, float] | None = None  # iteration and time of the last display
@@ -121,13 +122,15 @@ class Training(Planned):
     # -- the loop --------------------------------------------------------------------------------------------------
 
     @exclusive
-    def solve(self, *, sigint: str = "stop", sighup: str = "snapshot") -> None:
+    def solve(self, *, sigint: str = "stop", sighup: str = "snapshot", sigterm: str | None = None) -> None:
         """Iterate to the end with all tests, displays and snapshots; signals.py explains the effects of signals."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
-        of_ranks = self.group.size > 1
         pending = partial(self._requests.is_pending, "stop")
-        with Signals(self.request, pending, sigint=sigint, sighup=sighup, of_ranks=of_ranks):
+        signals = Signals(
+            self.request, pending, sigint=sigint, sighup=sighup, sigterm=sigterm, of_ranks=self.group.size > 1
+        )
+        with signals:
             self.step(max(0, self.max_iter - self.iteration))
             if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
                 self.snapshot()
@@ -137,6 +140,7 @@ class Training(Planned):
         if self.loss_scale is not None:
             scale, skipped = self.loss_scale.scale, self.loss_scale.skipped
             self._note(f"loss scale {scale:g}; {skipped} of {self.iteration} updates were skipped by overflow")
+        self.stopped_by = signals.received
         self.log(events.Finished(self.iteration, self.interrupted))
 
     @exclusive

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from layermem.errors import InputError
+from layermem.utils.system_faults import remedy_of
 from layermem.utils.units import format_bytes
 
 Name = str | os.PathLike[str]
@@ -115,4 +116,6 @@ def unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError
     if isinstance(error, FileNotFoundError):
         return InputError(f"no such file; give an existing {what}", path=str(path))
     reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"cannot be read as a {what}: {reason}; give another file", path=str(path))
+    remedy = remedy_of(error, "give another file")
+    article = "an" if what.startswith(("LMDB", "HDF5", *"aeio")) else "a"
+    return InputError(f"cannot be read as {article} {what}: {reason}; {remedy}", path=str(path))

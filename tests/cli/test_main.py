@@ -203,3 +203,34 @@ def test_an_error_is_not_lost_with_another_stream(prototxt, closed):
 def test_an_unknown_verb_is_answered_with_the_nearest_one(layermem):
     ended = layermem("plna")
     assert ended.code == 2 and "unknown verb 'plna' (did you mean plan? choose from train, " in ended.sentence
+
+
+@pytest.mark.parametrize(
+    "error, says",
+    [
+        (PermissionError(13, "Permission denied", "db/data.mdb"), "db/data.mdb: Permission denied; change its perm"),
+        (FileNotFoundError(2, "No such file or directory", "w.caffemodel"), "w.caffemodel: No such file or directory;"),
+        (OSError(24, "Too many open files"), "Too many open files; raise the limit of open files (ulimit -n)"),
+        (RuntimeError("can't start new thread"), "starts no further thread"),
+        (MemoryError(), "there is no memory left"),
+    ],
+)
+def test_what_the_system_refuses_is_one_sentence_wherever_it_does(layermem, monkeypatch, error, says):
+    def fail(arguments):
+        raise error
+
+    monkeypatch.setattr(show, "run_show", fail)
+    ended = layermem("show", "--net", NET)
+    assert ended.code == 2 and says in ended.sentence
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@pytest.mark.parametrize("limit, code", [("-s 256", 4), ("-s 8192", 0), ("-v 170000", 2)])
+def test_a_machine_of_small_limits_gets_a_sentence(limit, code, tmp_path):
+    text = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: [2, 3] } } } '
+    text += 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }'
+    (tmp_path / "net.prototxt").write_text(text)
+    command = f"ulimit {limit}; exec {sys.executable} -m layermem time --net {tmp_path}/net.prototxt --iterations 1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert ended.returncode == code and "Traceback" not in ended.stderr, ended.stderr
+    assert ("ulimit" in ended.stderr) == (code != 0)

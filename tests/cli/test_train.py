@@ -13,6 +13,8 @@ import pytest
 
 from tests.nets import ABSENT, absent_net
 
+ROOT = Path(__file__).parents[2]
+
 SOLVER = Path("prototxt/digits/solver.prototxt")
 NET = "prototxt/digits/train_val.prototxt"
 
@@ -261,3 +263,38 @@ def test_train_takes_shapes_for_noise_only_and_says_that_it_is_noise(layermem, p
     ended = layermem("train", "--solver", solver, "--data", "nosie", *shapes)
     assert ended.code == 2 and "unknown data 'nosie'; use noise or noise:SEED" in ended.sentence
     assert "the data are noise of seed 3" in layermem("train", "--solver", solver, "--data", "noise:3", *shapes).out
+
+
+def started(tmp_path, iterations, **streams):
+    """A training in a process of its own, which waits a moment in each iteration."""
+    net = """
+        layer { name: "d" type: "DummyData" top: "x" top: "label" dummy_data_param {
+                shape { dim: [2, 3] } shape { dim: 2 } } }
+        layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 2 } }
+        layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
+    (tmp_path / "net.prototxt").write_text(net)
+    text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: {iterations} display: 1 snapshot_prefix: "s"'
+    (tmp_path / "solver.prototxt").write_text(text)
+    command = [sys.executable, "-m", "layermem", "train", "--solver", "solver.prototxt", "--device", "cpu"]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=tmp_path, text=True, env=variables, **streams)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_training_goes_on_without_a_reader_of_its_log(tmp_path, stream):
+    with started(tmp_path, 200, **{stream: subprocess.PIPE}) as run:
+        if stream == "stdout":
+            assert run.stdout.readline()
+        getattr(run, stream).close()
+    assert run.returncode == 0 and (tmp_path / "s_iter_200.solverstate").exists()
+
+
+def test_sigterm_saves_a_snapshot_and_ends_with_its_code(tmp_path):
+    with started(tmp_path, 10**8, stdout=subprocess.PIPE) as run:
+        for line in run.stdout:
+            if "Iteration 3 " in line:
+                break
+        run.send_signal(signal.SIGTERM)
+        said = run.stdout.read()
+    assert run.returncode == 143 and "Snapshotting solver state" in said and "stopped early" in said
+    assert len([*tmp_path.glob("s_iter_*.solverstate")]) == 1

@@ -130,7 +130,7 @@ def test_images_are_turned_as_their_exif_orientation_says(kind, orientation, upr
         assert found.shape[1:] == upright.shape and np.abs(found[0].astype(int) - upright).max() <= 2
 
 
-def test_an_encoded_datum_is_turned_where_caffe_asks_opencv_for_colours():
+def test_an_encoded_datum_is_turned_where_caffe_has_opencv_convert_it():
     made = Datum(encoded=True, data=oriented("JPEG", 6))
     assert datum_image(made).shape == (1, 2, 3)
     assert datum_image(made, color=True).shape == (3, 3, 2) and datum_image(made, color=False).shape == (1, 3, 2)

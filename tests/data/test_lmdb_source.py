@@ -1,21 +1,24 @@
 import errno
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
+from PIL import Image
 
 from layermem.data.feed import ImageFeed
 from layermem.data.lmdb_source import LmdbSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
 from layermem.errors import InputError
-from layermem.proto.schema import TRAIN
+from layermem.proto.schema import TRAIN, Datum
 from tests.data.makers import datum, digits_like, images, layer, make_lmdb
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +84,7 @@ def test_an_lmdb_in_a_single_file_is_read_too(tmp_path):
 
 READ_ONLY = """
 import os, sys
+from contextlib import closing
 from pathlib import Path
 from layermem.data.lmdb_source import LmdbSource
 
@@ -122,6 +126,7 @@ for number in itertools.count():
 """
 READ = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from layermem.data.lmdb_source import LmdbSource
 
@@ -151,6 +156,7 @@ def test_a_forked_child_reads_on_and_leaves_its_parent_protected_from_writers(tm
 
 FORKED = """
 import os, signal, sys
+from contextlib import closing
 from pathlib import Path
 from layermem.data.lmdb_source import LmdbSource
 
@@ -240,6 +246,31 @@ def test_records_that_cannot_be_used_are_refused(tmp_path, records, words):
         finally:
             source.close()
     assert caught.value.path == str(folder)
+
+
+def png(channels: int) -> Datum:
+    pixels = np.zeros((4, 4, 3) if channels == 3 else (4, 4), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return Datum(encoded=True, data=out.getvalue(), label=0)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("encoded", [True, False])
+def test_a_record_of_other_channels_is_named_with_what_helps(tmp_path, encoded, batch):
+    records = [
+        png(3 if i != 2 else 1) if encoded else datum(images(1, channels=3 if i != 2 else 1)[0]) for i in range(4)
+    ]
+    source = LmdbSource(make_lmdb(tmp_path / "db", records), labels=True)
+    assert source.first_shape()[0] == 3
+    remedy = "set force_color: true or force_gray: true in transform_param" if encoded else "write it again"
+    with pytest.raises(InputError, match=f"record '00000002'. has an image of 1 channels after images of 3; {remedy}"):
+        for _ in range(0, 4, batch):
+            source.read(batch)
+    source.close()
+    if encoded:
+        with closing(LmdbSource(tmp_path / "db", labels=True, color=True)) as source:
+            assert [image.shape for image in source.read(4)[0]] == [(3, 4, 4)] * 4
 
 
 def test_a_folder_without_an_lmdb_is_refused(tmp_path):
@@ -376,3 +407,27 @@ def test_a_file_system_without_locks_is_read_without_a_lock_table(tmp_path, monk
     source = LmdbSource(tmp_path / "db", labels=True)
     assert source.read(2)[1].tolist() == [0, 1]
     source.close()
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        ("DiskError", "Permission denied; change its permissions"),
+        ("ReadersFullError", "has as many readers as it may have; end some of them"),
+        ("MapResizedError", "has grown while it was opened; start again"),
+        ("VersionMismatchError", "was written by another version of LMDB"),
+        ("InvalidError", "is not an LMDB, or is damaged .*; make it again"),
+    ],
+)
+def test_what_is_no_damage_of_the_data_is_not_called_one(tmp_path, monkeypatch, error, words):
+    path, _ = digits_like(tmp_path / "db")
+
+    def fail(*arguments, **options):
+        raised = getattr(lmdb, error if error != "DiskError" else "Error")(str(path))
+        raised.code = errno.EACCES if error == "DiskError" else -30790
+        raise raised
+
+    monkeypatch.setattr(lmdb, "open", fail)
+    with pytest.raises(InputError, match=words) as caught:
+        LmdbSource(path, labels=True)
+    assert ("damaged" in str(caught.value)) == (error == "InvalidError")

@@ -132,7 +132,7 @@ WRONG_TEXT = {
     ),
     "an escape of no kind": (
         r'name: "a\\b\tC:\data"',
-        r"net:1: the string at column 7 has the unknown escape '\d'; write '\\d'",
+        r"net:1: the string at column 7 has the unknown escape '\d'; write '\\d', or / in a path",
     ),
     "half an escape": (
         r'name: "\u12"',

@@ -138,3 +138,41 @@ def test_paths_are_taken_from_the_working_directory_first_and_then_from_beside_t
     assert sentence == f"there is no 'nothing' in the working directory or in {folder}"
     assert re.fullmatch("there is no '/nowhere/x'", str(refusal(resolve_path, "/nowhere/x", solver)))
     refusal(resolve_path, "", solver)
+
+
+LAYER_PATHS = {
+    "data_param { source": "Data",
+    "data_param { mean_file": "Data",
+    "transform_param { mean_file": "Data",
+    "image_data_param { root_folder": "ImageData",
+    "image_data_param { source": "ImageData",
+    "hdf5_data_param { source": "HDF5Data",
+    "hdf5_output_param { file_name": "HDF5Output",
+    "window_data_param { source": "WindowData",
+    "infogain_loss_param { source": "InfogainLoss",
+    "annotated_data_param { label_map_file": "AnnotatedData",
+    "detection_evaluate_param { name_size_file": "DetectionEvaluate",
+}
+
+
+@pytest.mark.parametrize("escape", [r"\t", r"\r", r"\n", r"\b", r"\001", r"\x1f"])
+@pytest.mark.parametrize("field", LAYER_PATHS)
+def test_a_path_of_a_layer_with_an_escape_in_it_is_refused(field, escape):
+    text = f'\nlayer {{\n name: "x" type: "{LAYER_PATHS[field]}" top: "x" {field}: "data{escape}rain" }} }}\n'
+    with pytest.raises(
+        InputError, match=r"layer 'x' has a control character in \w+, 'data\\.*rain'; write / or"
+    ) as caught:
+        read_net_text(text)
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("field", ["net", "train_net", "test_net", "snapshot_prefix", "weights"])
+def test_a_path_of_a_solver_with_an_escape_in_it_is_refused(field):
+    with pytest.raises(InputError, match=rf"has a control character in {field}, 'out\\run'; write / or") as caught:
+        read_solver_text(f'base_lr: 1\n{field}: "out\\run"\n')
+    assert caught.value.line == 2
+
+
+def test_other_texts_may_have_control_characters():
+    text = 'layer { type: "Python" name: "x" top: "x" python_param { module: "m" layer: "L" param_str: "{\\n\\t}" } }'
+    assert read_net_text(text).message.layer[0].python_param.param_str == "{\n\t}"

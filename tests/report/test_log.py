@@ -111,3 +111,13 @@ def test_tests_snapshots_and_ends_have_caffes_words():
     assert said(events.Finished(9, early=True)) == ["Optimization stopped early."]
     assert said(events.Finished(9, early=False)) == ["Optimization Done."]
     assert said(events.Stepped(3, 0.5)) == []
+
+
+def test_of_an_output_of_many_values_the_first_have_lines_and_the_rest_are_counted():
+    values = {"mask": np.arange(80_000.0), "per_class": np.arange(1000.0), "last": np.ones(())}
+    said = [*lines(events.Tested(0, 0, tuple(events.Output(*item) for item in values.items())))]
+    assert len(said) == 10 + 1 + 1000 + 1 and "'mask' has 79,990 more values" in said[10] and "Silence" in said[10]
+    found = [TEST_OUTPUT.search(line) for line in said]
+    numbered = [(int(match[1]), match[2]) for match in found if match]
+    assert numbered[9:11] == [(9, "mask"), (80_000, "per_class")] and numbered[-1] == (81_000, "last")
+    assert found[10] is None  # no parser takes the sentence for a value

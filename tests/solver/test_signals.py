@@ -1,4 +1,4 @@
-"""Effects of SIGINT and SIGHUP."""
+"""Effects of SIGINT, SIGHUP and SIGTERM."""
 
 import os
 import signal
@@ -20,21 +20,30 @@ class Requests(list):
         return "stop" in self
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_a_signal_requests_its_effect(number, effect):
     requests = Requests()
-    with Signals(requests.append, requests.pending, sigint=effect, sighup=effect):
+    with Signals(requests.append, requests.pending, sigint=effect, sighup=effect, sigterm=effect) as handled:
         os.kill(os.getpid(), number)
     assert requests == ([] if effect == "none" else [effect])
+    assert handled.received == (number if effect == "stop" else None)
 
 
-def test_a_second_sigint_interrupts_a_stop_that_is_pending():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_to_stop_interrupts_a_stop_that_is_pending(number):
     requests = Requests()
-    with pytest.raises(KeyboardInterrupt), Signals(requests.append, requests.pending, sigint="stop", sighup="none"):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+    effects = {"sigint": "stop", "sighup": "none", "sigterm": "stop"}
+    with pytest.raises(KeyboardInterrupt), Signals(requests.append, requests.pending, **effects):
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
     assert requests == ["stop"]
+
+
+def test_sigterm_is_left_alone_unless_it_has_an_effect():
+    before = signal.getsignal(signal.SIGTERM)
+    with Signals(lambda effect: None, lambda: False, sigint="stop", sighup="stop"):
+        assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_the_handlers_from_before_are_restored():

@@ -20,11 +20,13 @@ from layermem.backends.cpu.inner_product import row_bands
 from layermem.backends.cpu.launch import launch
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
-from layermem.errors import InputError
+from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
 from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
+from layermem.utils.units import format_bytes
 
 ISA = "LAYERMEM_ISA"
+STACK_BYTES = 2**20  # that kernels may take for their tiles; systems give 8 MiB
 WIDEN = {"bfloat16": "widen_bf16", "float16": "widen_fp16"}
 NARROW = {"bfloat16": "narrow_bf16", "float16": "narrow_fp16"}
 
@@ -35,6 +37,16 @@ def _set_isa(name: str) -> None:
     except ValueError:
         known = ", ".join(cpu.available_isas())
         raise InputError(f"{ISA} is '{name}', which this build does not run; set it to one of {known}") from None
+
+
+def _stack_limit() -> int | None:
+    """Bytes of the stack of each thread; None if nothing limits it, or where the system does not say."""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_STACK, getrlimit
+    except ImportError:  # Windows
+        return None
+    limit = getrlimit(RLIMIT_STACK)[0]
+    return None if limit == RLIM_INFINITY else limit
 
 
 @register_device("cpu")
@@ -59,6 +71,14 @@ class CpuDevice(ReferenceDevice):
             if threads < 1:
                 raise InputError(f"cannot run on {threads} threads; give at least 1")
             cpu.set_threads(threads)
+
+    def load(self) -> None:
+        limit = _stack_limit()
+        if limit is not None and limit < STACK_BYTES:
+            raise DeviceError(
+                f"device '{self.name}' needs a stack of {format_bytes(STACK_BYTES)}, and the limit is "
+                f"{format_bytes(limit)}: raise it (ulimit -s {STACK_BYTES // 1024})"
+            )
 
     @property
     def arithmetic(self) -> str:

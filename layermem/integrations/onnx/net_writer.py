@@ -15,6 +15,8 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.layers import Tensor, make_layer
+from layermem.layers.base import Param
+from layermem.layers.composite import COMPOSITES
 from layermem.proto.schema import TEST, LayerParameter, Message, NetParameter
 
 
@@ -80,9 +82,9 @@ class NetWriter:
         """
         layer.bottom[:] = [each.name for each in bottoms]
         layer.top[:] = [top if top is not None else self.free(layer.name, self._blobs) for top in tops]
-        made = make_layer(layer, TEST, [Tensor(each.shape) for each in bottoms])
+        shapes, params = _made(layer, [Tensor(each.shape) for each in bottoms])
         arrays = []
-        for constant, param in zip(blobs, made.params, strict=True):
+        for constant, param in zip(blobs, params, strict=True):
             if constant.array.size != param.tensor.count:
                 raise InputError(
                     f"has weights of {Tensor(constant.array.shape)} for {Tensor(param.shape)}; make them fit"
@@ -92,7 +94,7 @@ class NetWriter:
         self._share(self.message.layer[-1], blobs)
         if arrays:
             self.weights[layer.name] = (layer.type, arrays)
-        return [NetValue(name, top.shape) for name, top in zip(layer.top, made.tops, strict=True)]
+        return [NetValue(name, shape) for name, shape in zip(layer.top, shapes, strict=True)]
 
     def _share(self, layer: Message, blobs: Sequence[Constant]) -> None:
         """Give parameters that share an initializer the same name."""
@@ -104,3 +106,15 @@ class NetWriter:
                         while len(owner.param) <= at:
                             owner.param.add()
                         owner.param[at].name = constant.name
+
+
+def _made(layer: Message, bottoms: Sequence[Tensor]) -> tuple[list[Shape], list[Param]]:
+    """The shapes of the tops of a layer, and its parameters, those of its parts if it consists of several."""
+    parts = COMPOSITES[layer.type](layer, bottoms, []) if layer.type in COMPOSITES else [layer]
+    known = dict(zip(layer.bottom, bottoms, strict=True))
+    params: list[Param] = []
+    for part in parts:
+        made = make_layer(part, TEST, [known[name] for name in part.bottom])
+        known.update(zip(part.top, made.tops, strict=True))
+        params += made.params
+    return [known[name].shape for name in layer.top], params

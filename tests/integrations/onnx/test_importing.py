@@ -1,5 +1,7 @@
 """ONNX models as nets: there and back, operators by hand, PyTorch's models, and what is refused."""
 
+from itertools import product
+
 import numpy as np
 import onnx
 import pytest
@@ -213,6 +215,39 @@ def test_weights_beside_the_model_are_read(tmp_path):
     (tmp_path / "w.bin").unlink()
     with pytest.raises(InputError, match="has a tensor 'w' that cannot be read"):
         load(tmp_path / "m.onnx")
+
+
+CONSTANTS = [
+    *[(2, 3, 4, 5)[i:] for i in range(4)],
+    *[tuple(size if keep else 1 for size, keep in zip((2, 3, 4, 5), kept)) for kept in product((0, 1), repeat=4)],
+    (), (1,), (1, 1), (3, 1, 1), (3, 1, 5), (4, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", dict.fromkeys(CONSTANTS), ids=str)
+def test_a_constant_of_any_shape_is_broadcast_as_in_onnx(tmp_path, op, shape):
+    constants = {"c": random(*shape) + 3}
+    for operands in ("x c", "c x"):
+        if op != "Div" or operands == "x c":
+            same_in_onnx_runtime(
+                tmp_path, model_of([(op, operands, "y", {})], (2, 3, 4, 5), constants=constants), (2, 3, 4, 5)
+            )
+    following = [("Mul", "x c", "a", {}), ("Add", "a c", "y", {})]
+    same_in_onnx_runtime(tmp_path, model_of(following, (2, 3, 4, 5), constants=constants), (2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("size", [(9,), (6, 7), (4, 5, 6)])
+def test_convolutions_have_any_number_of_axes(tmp_path, size, bias, transposed):
+    kernel = (4, 3, *(2 + i for i in range(len(size))))
+    weights = {"w": random(*((3, 4, *kernel[2:]) if transposed else kernel))} | ({"b": random(4)} if bias else {})
+    attributes = {"strides": [1, 2, 1][: len(size)], "pads": [1, 0, 1][: len(size)] * 2}
+    node = ("ConvTranspose" if transposed else "Conv", " ".join(["x", *weights]), "a", attributes)
+    model = model_of([node, ("Relu", "a", "y", {})], (2, 3, *size), constants=weights)
+    net = same_in_onnx_runtime(tmp_path, model, (2, 3, *size))
+    assert len(net.blobs["y"].shape) == 2 + len(size)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

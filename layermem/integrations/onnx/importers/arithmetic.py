@@ -144,30 +144,35 @@ def _span(view: Shape) -> tuple[int, int] | None:
 def _with_constant(node: Node, x: NetValue, constant: Constant, op: str) -> None:
     """Add x + c or x c."""
     view = _view(constant.array, x.shape)
-    span = _span(view)
-    if span is None and not (constant.name and len(x.shape) > 1 and constant.array.ndim):
+    own_axis = len(view) - max(1, constant.array.ndim)
+    is_weight = bool(constant.name and len(x.shape) > 1 and constant.array.ndim) and x.shape[own_axis] == 1
+    span = _span(view) or ((own_axis, own_axis + 1) if is_weight else None)
+    if span is None:
         layer = node.layer("Power")
         number = float(constant.array.reshape(-1)[0])
         layer.power_param.shift, layer.power_param.scale = (number, 1) if op == "Add" else (0, number)
         node.make(layer, x)
         return
-    first, last = span or (len(view) - constant.array.ndim, len(view) - constant.array.ndim + 1)
-    if any(view[axis] != x.shape[axis] for axis in range(first, last)):
-        raise InputError(f"has a constant of {list(view)} for axes of {list(x.shape)}; Caffe's axes follow each other")
+    first, last = span
+    whole = (*view[:first], *x.shape[first:last], *view[last:])  # Caffe's axes follow each other
     axes = last - first
+
+    def spread(constant: Constant) -> Constant:
+        return constant if view == whole else Constant(np.broadcast_to(constant.array, whole), constant.name)
+
     if op == "Add":
         bias = node.layer("Bias")
         bias.bias_param.axis, bias.bias_param.num_axes = first, axes
-        node.make(bias, x, blobs=[constant])
+        node.make(bias, x, blobs=[spread(constant)])
         return
-    layer, blobs = node.layer("Scale"), [constant]
+    layer, blobs = node.layer("Scale"), [spread(constant)]
     layer.scale_param.axis, layer.scale_param.num_axes = first, axes
     following = node.only_consumer("Add")
     shift = following and (following.known(1) or following.known(0))
     if following and shift and _fits(shift.array, x.shape, view):
         layer.scale_param.bias_term = True
         layer.name = node.model.net.rename(layer.name, following.proto.name or layer.name)
-        blobs.append(shift)
+        blobs.append(spread(shift))
         node.take(following)
     node.make(layer, x, blobs=blobs)
 

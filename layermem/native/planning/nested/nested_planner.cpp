@@ -210,6 +210,7 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     };
     auto chain_within = [&](const std::vector<double>& levels) {
         std::vector<Bytes> level_bytes;
+        level_bytes.reserve(levels.size());
         for (double level : levels) level_bytes.push_back(times(budget_bytes, level));
         visit_chain_orders(walk.items(), level_bytes, interrupt, [&](std::vector<OpId> order) {
             drafts.push_back(search.draft(std::move(order)));

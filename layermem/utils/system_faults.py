@@ -1,0 +1,47 @@
+"""What the system refused, as a sentence with a remedy: files, memory, threads, descriptors."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from layermem.errors import InputError
+
+REMEDIES = {
+    errno.EACCES: "change its permissions, or those of its folders",
+    errno.EPERM: "change its permissions, or those of its folders",
+    errno.ENOENT: "give one that exists",
+    errno.EISDIR: "give a file",
+    errno.ENOTDIR: "give a folder",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "end other programs, which have too many files open",
+    errno.ENOMEM: "free some memory, or raise the limit (ulimit -v)",
+    errno.EAGAIN: "end other processes, or raise the limit of processes (ulimit -u)",
+    errno.ENOSPC: "free some space, or write to another disk",
+    errno.EDQUOT: "free some space, or write to another disk",
+    errno.EROFS: "write to another folder",
+}
+# Python has no class or number for these.
+WORDS = {
+    "can't start new thread": f"the system starts no further thread; {REMEDIES[errno.EAGAIN]}",
+    "Could not determine home directory": "there is no home folder for this user; set HOME to a folder",
+}
+
+
+def remedy_of(error: OSError | ValueError, otherwise: str) -> str:
+    """What helps against an error of the system; `otherwise` where its number does not say."""
+    return REMEDIES.get(getattr(error, "errno", None) or 0, otherwise)
+
+
+def system_fault(error: BaseException) -> InputError | None:
+    """The error of a system that refused a file, memory or a thread; None for other errors, which are ours."""
+    no_map = isinstance(error, ImportError) and "failed to map segment" in str(error)  # of a library
+    if isinstance(error, MemoryError) or no_map:
+        return InputError(f"there is no memory left; {REMEDIES[errno.ENOMEM]}")
+    if isinstance(error, RuntimeError):
+        return next((InputError(sentence) for words, sentence in WORDS.items() if words in str(error)), None)
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    remedy = remedy_of(error, "try again, or another file" if error.filename else "try again")
+    path = None if error.filename is None else os.fsdecode(error.filename)
+    return InputError(f"{error.strerror or os.strerror(error.errno)}; {remedy}", path=path)
