@@ -110,7 +110,8 @@ def test_dummy_data_takes_another_shape_and_other_blobs_only_their_own():
 
 FORCED = """
 force_backward: true
-layer { name: "data" type: "Input" top: "data" top: "label" input_param { shape { dim: [2, 3] } shape { dim: [2, 1] } } }
+layer { name: "data" type: "Input" top: "data" top: "label"
+        input_param { shape { dim: [2, 3] } shape { dim: [2, 1] } } }
 layer { name: "below" type: "InnerProduct" bottom: "data" top: "below" param { lr_mult: 0 } param { lr_mult: 0 }
         inner_product_param { num_output: 3 weight_filler { type: "xavier" } } }
 layer { name: "above" type: "InnerProduct" bottom: "below" top: "above" propagate_down: false
@@ -137,7 +138,8 @@ def test_hdf5_output_writes_the_last_pass(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     net = layermem.Net.from_text(
         """
-    layer { name: "in" type: "Input" top: "a" top: "b" input_param { shape { dim: [2, 3, 1, 1] } shape { dim: [2, 1, 1, 1] } } }
+    layer { name: "in" type: "Input" top: "a" top: "b"
+            input_param { shape { dim: [2, 3, 1, 1] } shape { dim: [2, 1, 1, 1] } } }
     layer { name: "twice" type: "Power" bottom: "a" top: "twice" power_param { scale: 2 } }
     layer { name: "file" type: "HDF5Output" bottom: "twice" bottom: "b" hdf5_output_param { file_name: "out.h5" } }
     layer { name: "over" type: "Power" bottom: "twice" top: "twice" power_param { shift: 100 } }
