@@ -91,20 +91,21 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.backends.arena import check_spill_space
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, process_line, summary
-    from layermem.solver.process_memory import expected_memory, uses_files
+    from layermem.solver.process_memory import expected_memory, uses_files, uses_hdf5
 
     _check_outputs(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)
-    files = bool(arguments.solver) and uses_files(solver_file(arguments).message)
+    param = solver_file(arguments).message if arguments.solver else None
     spills = job.costs.spill is not None
     process = expected_memory(
         job.nets,
         report.program,
         device_of(arguments),
         spill=spills,
-        files=files,
+        files=param is not None and uses_files(param),
+        hdf5=param is not None and uses_hdf5(param),
         ranks=job.ranks.size,
         candidate_ops=report.job.candidate_ops,
     )

@@ -211,7 +211,7 @@ def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[st
 def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
     """Print the predicted and the measured peak of each rank, and what the process takes."""
     from layermem.report.summary import peaks, process_line
-    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files, uses_hdf5
 
     size = len(measured)
     for rank, (predicted, found) in enumerate(measured):
@@ -222,6 +222,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
         solver.device,
         spill=arguments.spill is not None,
         files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
+        hdf5=uses_hdf5(solver.param),
         ranks=size,
         candidate_ops=solver.job.candidate_ops,
     )

@@ -1,6 +1,7 @@
 """Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
-graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
+graphs   train step, updates (only where gradients are held: over several steps with iter_size > 1, or by
+         holds_gradients), test nets
 """
 
 from __future__ import annotations
@@ -104,14 +105,24 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
     return _job((net,), MOMENTUM, None, ranks, options)
 
 
-def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
+def solver_job(
+    file: SolverFile,
+    nets: Nets,
+    options: StepOptions = StepOptions(),
+    ranks: Ranks | None = None,
+    *,
+    holds_gradients: bool = False,
+) -> Job:
     """The step of a solver's train net with its own update, and its test nets in the same arena, on one of `ranks` (by
-    default the first)."""
+    default the first).
+
+    holds_gradients   gradients are persistent, and the updates are a graph of their own that leaves them as they are
+    """
     ranks = ranks or ranks_of(file, options.ranks)
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
     check_keep_shareable(options.keep, ranks)
-    parts = partial(_parts_of_solver, file, nets, options.keep, ranks)
+    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, holds_gradients)
     return _job(nets.all, rule_of(file.message), parts, ranks, options)
 
 
@@ -153,15 +164,20 @@ def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
     )
 
 
-def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device) -> StepParts:
+def _parts_of_solver(
+    file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, holds_gradients: bool, device: Device
+) -> StepParts:
     param, net = file.message, nets.train
     rule, clip = rule_of(param), param.clip_gradients >= 0
+    in_step = None if holds_gradients and ranks.micro_batches == 1 else rule  # shared_graphs takes out other updates
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
-        held = param.iter_size > 1
+        held = param.iter_size > 1 or holds_gradients
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         outputs, kept = [each.version for each in reported(net)], kept_names(net, keep)
-        return train_graph(net, device, rule, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused)
+        return train_graph(
+            net, device, in_step, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused
+        )
 
     def test(net: Net, unfused: Collection[str] = ()) -> Graph:
         return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
@@ -170,7 +186,9 @@ def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: R
         net,
         device,
         step,
-        update=partial(update_graph, net, device, rule, clip=clip) if ranks.sub_steps > 1 else None,
+        update=partial(update_graph, net, device, rule, clip=clip, zeroes=not holds_gradients)
+        if ranks.sub_steps > 1 or holds_gradients
+        else None,
         tests=nets.tests,
         test=test,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),

@@ -17,12 +17,14 @@ from layermem.proto.schema import LayerParameter, SolverParameter
 from layermem.solver.process_memory import (
     CANDIDATE_OP_BYTES,
     COMPILER_BYTES,
+    HDF5_BYTES,
     INSTRUCTION_BYTES,
     RUNTIME_BYTES,
     ProcessMemory,
     compiles_imports,
     expected_memory,
     uses_files,
+    uses_hdf5,
 )
 from tests.nets import solver_file
 
@@ -49,6 +51,23 @@ def test_all_parts_count_and_nonzero_ones_are_named():
 def test_a_run_that_saves_or_loads_parameters_holds_the_largest_once_more(text, files):
     param = text_format.Parse(text, SolverParameter())
     assert uses_files(param) == files and uses_files(param, loads=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "hdf5"),
+    [
+        ("snapshot_format: HDF5", True),
+        ("snapshot_format: HDF5 snapshot_after_train: false", False),
+        ("", False),
+        ('weights: "a.caffemodel,b.caffemodel.h5"', True),
+    ],
+)
+def test_a_run_whose_files_are_hdf5_loads_h5py(text, hdf5, tmp_path):
+    assert uses_hdf5(text_format.Parse(text, SolverParameter())) == hdf5
+    with Solver(solver_file("chain", tmp_path), device="cpu") as solver:
+        parts = solver.nets.all, solver.program, solver.device
+        more = expected_memory(*parts, hdf5=hdf5).runtime_bytes - expected_memory(*parts).runtime_bytes
+    assert more == HDF5_BYTES * hdf5
 
 
 def test_batches_that_wait_are_counted_with_the_one_that_is_read_and_the_one_in_use():
