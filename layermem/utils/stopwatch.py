@@ -8,5 +8,5 @@ SHORTEST = 1e-9  # seconds
 
 
 def seconds_since(began: float) -> float:
-    """Seconds since `began`, a value of time.perf_counter(); at least SHORTEST, so that rates can be divided by them."""
+    """Seconds since `began`, a value of time.perf_counter(); at least SHORTEST, so that rates can be divided."""
     return max(time.perf_counter() - began, SHORTEST)
