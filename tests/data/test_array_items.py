@@ -63,5 +63,5 @@ def test_endings():
 def test_a_member_of_an_archive_that_is_no_array_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x", b"hello")
-    with pytest.raises(InputError, match="holds 'x', which is no array; write it with numpy.savez"):
+    with pytest.raises(InputError, match=r"holds 'x', which is no array; write it with numpy.savez"):
         list(read_array_items(str(tmp_path / "x.npz"), {"x": (3,)}))
