@@ -19,6 +19,7 @@ from layermem.cli.options import (
     add_verb,
     budget_of,
     device_of,
+    free_line,
     job_of,
     print_json,
     solver_file,
@@ -117,7 +118,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         more["expected_process_bytes"] = process.total_bytes
         print_json(plan_values(report, minimum=arguments.minimum) | more)
     elif report.feasible:
-        print(summary(report, minimum=arguments.minimum), end="")
+        print(free_line(arguments, report.budget_bytes) + summary(report, minimum=arguments.minimum), end="")
         print(process_line(process.total_bytes, str(process)))
     if report.refusal is not None:
         raise report.explain_refusal()

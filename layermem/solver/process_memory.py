@@ -28,7 +28,7 @@ import numpy as np
 from layermem.backends.base import Device
 from layermem.data.opening import held_bytes
 from layermem.graph.net import Net
-from layermem.graph.ops import PARAMETER
+from layermem.graph.ops import PARAMETER, Graph
 from layermem.layers.data import FEEDS
 from layermem.ops import Python
 from layermem.proto.schema import Message
@@ -118,6 +118,16 @@ def expected_memory(
         + COMPILER_BYTES * compiles_imports()
         + MPI_BYTES * (ranks > 1),
     )
+
+
+def beside_arena_bytes(nets: Sequence[Net], graphs: Sequence[Graph]) -> int:
+    """About what a process that trains `nets` will take beside its arena and has not taken yet, before there is a
+    plan."""
+    ops = sum(len(graph.ops) for graph in graphs)
+    batches = sum(map(_batch_bytes, nets))
+    largest = max((b.nbytes for graph in graphs for b in graph.buffers.values() if b.kind == PARAMETER), default=0)
+    whole = RUNTIME_BYTES + 2 * INSTRUCTION_BYTES * ops + batches + largest
+    return max(0, whole - max_resident_bytes())
 
 
 def compiles_imports() -> bool:

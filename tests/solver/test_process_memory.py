@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+import layermem
+from layermem.backends import base
 from layermem.backends.base import get_device
 from layermem.data.opening import held_bytes
 from layermem.interactive.solver import Solver
 from layermem.proto.schema import LayerParameter, SolverParameter
+from layermem.solver import process_memory
 from layermem.solver.process_memory import (
     CANDIDATE_OP_BYTES,
     COMPILER_BYTES,
@@ -26,6 +29,7 @@ from layermem.solver.process_memory import (
     uses_files,
     uses_hdf5,
 )
+from layermem.utils.free_memory import FreeMemory
 from tests.nets import solver_file
 
 MIB = 2**20
@@ -175,3 +179,14 @@ def _check_run(*words: str, **variables: str) -> None:
 def _bytes(line: str, word: str) -> float:
     number, unit = line.split(word)[1].replace(",", " ").replace(":", " ").split()[:2]
     return float(number) * {"MiB": MIB, "GiB": 2**30}[unit]
+
+
+def test_the_budget_free_leaves_what_the_process_will_take_beside_its_arena(monkeypatch):
+    monkeypatch.setattr(base, "free_memory", lambda: FreeMemory(10**9, "free memory of this machine"))
+    monkeypatch.setattr(process_memory, "max_resident_bytes", lambda: 20 * MIB)
+    net = layermem.Net("prototxt/digits/train_val.prototxt")
+    report = layermem.plan(net, budget="free", device="cpu")
+    batches = process_memory._batch_bytes(report.job.nets[0])
+    beside = 10**9 - report.budget_bytes
+    assert batches > 0 and 59 * MIB - 20 * MIB + batches < beside < 59 * MIB - 20 * MIB + batches + 4 * MIB
+    assert layermem.plan(net, budget="50%free", device="cpu").budget_bytes == report.budget_bytes // 2
