@@ -140,7 +140,7 @@ class Feed(ABC):
         return True
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         """Bytes that the feed of `param` holds beside its batches."""
         return 0
 
@@ -242,10 +242,11 @@ class ImageFeed(Feed):
         return feed
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         if param.type == "Data":
             return held_bytes(resolve(param.data_param.source))
-        return list_bytes(resolve(param.image_data_param.source), param.image_data_param.root_folder)
+        p = param.image_data_param
+        return list_bytes(resolve(p.source), p.root_folder, files.read_bytes)
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
@@ -297,9 +298,9 @@ class Hdf5Feed(Feed):
         return cls(Hdf5Source(path, param.top, opening.key, shuffle=p.shuffle, named=files), batch)
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         p = param.hdf5_data_param
-        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle).held_bytes
+        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle, named=files).held_bytes
 
     def _next(self) -> Batch:
         return self.source.read(self.batch)

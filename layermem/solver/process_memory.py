@@ -142,7 +142,10 @@ def _staging_bytes(program: Program) -> int:
 
 def _batch_bytes(net: Net) -> int:
     layers = [node.layer for node in net.nodes if node.layer.type in FEEDS]
-    return sum(held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path)) for layer in layers)
+    return sum(
+        held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path), net.file.files)
+        for layer in layers
+    )
 
 
 def max_resident_bytes() -> int:
