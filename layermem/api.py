@@ -57,7 +57,7 @@ def plan(
     """Plan a training step of `net`, or of all nets of `solver`, on `device`; return its memory and time.
 
     strategy   by default `auto` under a budget, else `liveness`
-    budget     bytes (also 1.5e9), "2GiB", "50%" of the memory of strategy `caffe`, or "free": the free memory of a GPU;
+    budget     bytes (also 1.5e9), "2GiB", "50%" of the memory of strategy `caffe`, or "free": what the device has left;
                if nothing fits, the answer is not `feasible`
     host_budget  the same for offloaded bytes; None is no limit, or 0 for a device that computes in the host's memory
     spill      folder for a file of offloaded bytes; its rates are measured unless they are known

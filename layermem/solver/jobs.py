@@ -44,8 +44,8 @@ class StepOptions:
     """The user's options for a training step besides its net: device, memory and planning.
 
     device       a name ("reference", "cpu", ..) or a Device
-    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
-                 the GPU; None is no limit
+    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", what the device
+                 has left; None is no limit
     host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
                  where it is 0 without a spill
     spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
