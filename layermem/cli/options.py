@@ -258,7 +258,7 @@ def add_budget(parser: Options) -> None:
         "-b",
         "--budget",
         metavar="B",
-        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU; 80%%free "
+        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (what the device has left; 80%%free "
         "is a share of it)",
     )
     parser.add_argument(
@@ -457,7 +457,7 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
     from layermem.proto.read import read_solver
 
     if not hasattr(arguments, "solver_file"):
-        arguments.solver_file = read_solver(arguments.solver)
+        arguments.solver_file = read_solver(arguments.solver, getattr(arguments, "set", None) or ())
     file: SolverFile = arguments.solver_file
     return file
 

@@ -33,6 +33,7 @@ from layermem.cli.options import (
     hints_of,
     print_warnings,
     read_shapes,
+    solver_file,
     strategies_text,
     weight_files,
 )
@@ -103,6 +104,12 @@ def _add_train(verbs: Verbs) -> None:
         "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
     )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
+    train.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        action="append",
+        help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
+    )
     train.add_argument(
         "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
     )
@@ -257,7 +264,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
     from layermem import api
 
     return api.Solver(
-        arguments.solver,
+        solver_file(arguments),
         device=device,
         strategy=arguments.strategy,
         plan=arguments.load,
