@@ -10,7 +10,7 @@ import re
 from google.protobuf import text_format
 
 from layermem.errors import InputError
-from layermem.proto.forks import fork_of_old_type
+from layermem.proto.forks import fork_of_old_type, fork_of_value
 from layermem.proto.outline import Outline, Token, tokens
 from layermem.proto.remedy import expected_value, field_at, unknown_field
 from layermem.proto.schema import Message
@@ -75,6 +75,8 @@ def _wrong_value(here: Token | None, column: int, message: Message, given: Messa
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
     if given is not None and given.path == ("layers", "type") and here and (fork := fork_of_old_type(here.text)):
         return f"type {_quoted(here)} (column {column}) is from {fork}, and layermem does not have it"
+    if given is not None and here and (fork := fork_of_value(given.path[-1], here.text)):
+        return f"{_quoted(here)} is a value for '{given.path[-1]}' of {fork} (column {column}){takes}"
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
         return (
             f"a value is missing before {_quoted(here)} (column {column}){takes or '; write it, or remove the field'}"

@@ -41,8 +41,8 @@ WRONG_TEXT = {
     ),
     "field of a fork": (
         'layer { type: "VideoData" video_data_param { } }',
-        "net:1: 'video_data_param' (column 27) is not a field of LayerParameter: it is from the SSD fork of Caffe,"
-        " which is not supported",
+        "net:1: 'video_data_param' (column 27) is not a field of LayerParameter: it is from the C3D,"
+        " yjxiong/caffe and SSD forks of Caffe, which is not supported",
     ),
     "field that is like no other": (
         "layer { softmax_param { xyzzy: 1 } }",
@@ -55,6 +55,11 @@ WRONG_TEXT = {
     "a solver": (
         'net: "x.prototxt"\n',
         "net:1: 'net' (column 1) is not a field of NetParameter but of a solver; give this file to --solver",
+    ),
+    "enum by a name of a fork": (
+        "layer {\n loss_param { normalization: PRE_FIXED }\n}",
+        "net:2: 'PRE_FIXED' is a value for 'normalization' of Intel Caffe (column 30); it takes one of FULL, VALID,"
+        " BATCH_SIZE, NONE",
     ),
     "enum by a wrong name": (
         "layer {\n pooling_param { pool: AVG }\n}",
