@@ -56,7 +56,7 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
     if reason == 'Expected "{"' and before and before.kind == "word":
         return f"'{before.text}' is a block, not a single value (column {column}); write '{before.text} {{ ... }}'"
     if reason.startswith(_VALUE_EXPECTED):
-        return _wrong_value(here, column, message, layout.at(line, column))
+        return wrong_value(here, column, message, layout.at(line, column))
     if reason == 'Expected ":"' and before:
         return f"'{before.text}' has no ':' before its value (column {column}); write '{before.text}: ...'"
     if reason == 'Expected ","':
@@ -68,7 +68,7 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
     return f"{reason} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
 
 
-def _wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
+def wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
     """Return the error text for a value of the wrong kind; `given` is its field, None if the outline has no value
     there."""
     field = field_at(message.DESCRIPTOR, given.path) if given else None

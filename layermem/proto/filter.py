@@ -48,7 +48,8 @@ def filter_by_state(net: NetFile, state: Message) -> NetFile:
         elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):
             setattr(message, field.name, value)
     message.state.CopyFrom(state)
-    return replace(net, message=message, lines=tuple(net.lines[index] for index in kept))
+    unread = {new: net.unread[old] for new, old in enumerate(kept) if old in net.unread}
+    return replace(net, message=message, lines=tuple(net.lines[index] for index in kept), unread=unread)
 
 
 def is_included(net: NetFile, index: int, state: Message) -> bool:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
-from layermem.proto.outline import Field, Outline, value_end
+from layermem.proto.blanking import FieldText
+from layermem.proto.outline import Field, Outline
 from layermem.proto.schema import Message
 
 
@@ -200,6 +200,9 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("YoloDetectionOutputParameter", "coords"): ("MobileNet-YOLO", "use 4: a box has 4 coordinates"),
 }
 
+# Blocks that a fork made repeated, by the fork; the schema has one of each.
+REPEATED = {("TransformationParameter", "resize_param"): "MobileNet-YOLO"}
+
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
     "C3D, yjxiong/caffe and SSD": "video_data_param",
@@ -265,7 +268,6 @@ TRANSFORM = "transform_param"
 DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
 _NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
 _CANDIDATE = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES))})\b")
-_WORD = re.compile(r"[^\s;,{}<>\[\]#\"']*")
 _ENGINES = Harmless("several forks", _OWN_KERNELS)
 
 
@@ -273,6 +275,16 @@ def owner_name(descriptor: Message) -> str:
     """The name of a message in the tables: fields of an old `layers` block count as fields of a `layer`."""
     name = str(descriptor.name)
     return "LayerParameter" if name == "V1LayerParameter" else name
+
+
+def augments(owner: str, name: str) -> bool:
+    """Whether a field of a fork changes the pixels of images before they are cropped, and no shape of stated size."""
+    return (owner, name) in REPEATED or REFUSED.get((owner, name), ("", ""))[1] in (_BEFOREHAND, _RESIZED)
+
+
+def repeated_refusal(owner: str, name: str) -> str:
+    """The reason why a second block of a field that a fork made repeated is an error."""
+    return f"several are from {_the(REPEATED[owner, name])}, which draws one of them from time to time; keep one"
 
 
 def refusal(owner: str, name: str) -> str | None:
@@ -344,8 +356,7 @@ def without_fork_fields(text: str, root: Message, layout: Outline, path: str) ->
 
 class _Removal:
     def __init__(self, text: str, root: Message, layout: Outline, path: str):
-        self.text, self.layout, self.path = text, layout, path
-        self.owners: dict[tuple[str, ...], Message] = {(): root}  # by path; None if the schema has no such message
+        self.fields, self.layout, self.path = FieldText(text, root, layout), layout, path
         # Lines of removed fields by (field, value, fork, reason).
         self.lines: dict[tuple[str, str, str, str], list[int]] = {}
 
@@ -356,31 +367,30 @@ class _Removal:
         for field in self.layout.fields:
             if len(field.path) == 1 and field.path[0] in counts:
                 counts[field.path[0]] += 1
-            at = self._offset(*field.value)
-            if at < end or field.path[-1] not in _NAMES:
+            if self.fields.offset(*field.value) < end or field.path[-1] not in _NAMES:
                 continue
             moves = len(field.path) == 3 and field.path[0] in counts and field.path[2] == TRANSFORM
             moves = moves and field.path[1] in DATA_BLOCKS
-            known = self._harmless(field, at)
+            known = self._harmless(field)
             if known is None and not moves:
                 continue
-            begin, end = self._span(field, at)
+            begin, end = self.fields.span(field)
             spans.append((begin, end))
             if moves:
-                part = " " * min(MAX_INDENT, begin - self._offset(field.line, 1)) + self.text[begin:end]
+                indent = min(MAX_INDENT, begin - self.fields.offset(field.line, 1))
+                part = " " * indent + self.fields.text[begin:end]
                 moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
             elif known is not None:
-                block = owner_name(self._owner(field.path[:-1]))
+                block = owner_name(self.fields.owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
-        return Plain(_blanked(self.text, spans), tuple(self._notes()), tuple(moved))
+        return Plain(self.fields.blanked(spans), tuple(self._notes()), tuple(moved))
 
-    def _harmless(self, field: Field, at: int) -> Harmless | None:
-        owner, name = self._owner(field.path[:-1]), field.path[-1]
+    def _harmless(self, field: Field) -> Harmless | None:
+        owner, name = self.fields.owner(field.path[:-1]), field.path[-1]
         if owner is None:
             return None
         known = owner.fields_by_name.get(name)
-        match = _WORD.match(self.text, at)
-        word = match[0] if match else ""
+        word = self.fields.word(field)
         if known is not None:
             foreign = name == ENGINE and known.enum_type and word.isidentifier()
             return _ENGINES if foreign and word not in known.enum_type.values_by_name else None
@@ -389,27 +399,6 @@ class _Removal:
             return _ENGINES
         return entry if entry is None or not entry.values or word in entry.values else None
 
-    def _owner(self, path: tuple[str, ...]) -> Message:
-        """The descriptor of the message at a path, or None."""
-        if path not in self.owners:
-            outer = self._owner(path[:-1])
-            field = None if outer is None else outer.fields_by_name.get(path[-1])
-            self.owners[path] = None if field is None else field.message_type
-        return self.owners[path]
-
-    def _span(self, field: Field, at: int) -> tuple[int, int]:
-        """The begin and end of a field, with the separator after it."""
-        begin = self.text.rfind(field.path[-1], self._offset(field.line, 1), at)
-        opening = self.text.find("[", begin, at)
-        return begin, value_end(self.text, at if opening < 0 else opening)
-
-    def _offset(self, line: int, column: int) -> int:
-        return self._starts[line - 1] + column - 1
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self.text))]
-
     def _notes(self) -> list[str]:
         notes = []
         for (owner, name, fork, reason), lines in self.lines.items():
@@ -417,12 +406,3 @@ class _Removal:
             where = f"{self.path}:{lines[0]}"
             notes.append(f"{where}: '{name}' of {owner}, from {_the(fork)}, has no effect here: {reason}{more}")
         return notes
-
-
-def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
-    """`text` with blanks for all letters of the spans, which are in order, except ends of lines."""
-    parts, done = [], 0
-    for begin, end in spans:
-        parts += [text[done:begin], re.sub(r"[^\n]", " ", text[begin:end])]
-        done = end
-    return "".join((*parts, text[done:]))

@@ -14,8 +14,9 @@ from google.protobuf import text_format
 from layermem.errors import InputError
 from layermem.proto.explain import explain
 from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
-from layermem.proto.outline import Outline, Token, outline, tokens
+from layermem.proto.outline import Outline, Token, Unread, outline, tokens
 from layermem.proto.schema import LayerParameter, Message
+from layermem.proto.unread import set_aside
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # escapes of C, as in Caffe's parser
@@ -57,12 +58,26 @@ def parse(text: str, message: Message, path: str) -> Outline:
         raise error.at(path=path) from None
     _check_escapes(text, path)
     plain = without_fork_fields(text, message, layout, path)
-    _parse(plain.text, message, layout, path)
+    unread = _parse_layers(plain.text, message, layout, path)
     for moved in plain.moved:
         _move_transform(moved, message, path)
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
-    return replace(layout, ignored=plain.notes)
+    return replace(layout, ignored=plain.notes, unread=unread)
+
+
+def _parse_layers(text: str, message: Message, layout: Outline, path: str) -> dict[int, tuple[Unread, ...]]:
+    """Parse `text` without what can be set aside, which is returned by index of the layer; most texts have none."""
+    try:
+        _parse(text, message, layout, path)
+    except InputError:
+        known, unread = set_aside(text, message, layout, path)
+        if not unread:
+            raise
+        message.Clear()
+        _parse(known, message, layout, path)
+        return unread
+    return {}
 
 
 def _parse(text: str, message: Message, layout: Outline, path: str) -> None:

@@ -74,7 +74,7 @@ def test_a_field_that_decides_something_is_refused_with_its_fork_and_a_remedy(ow
 )
 def test_a_field_is_refused_with_the_fork_whose_schema_has_it(fork, field):
     with pytest.raises(InputError, match=f"it is from {fork}, "):
-        read_net_text(LAYER % field)
+        read_net_text(LAYER % field).check_read()
 
 
 def test_no_table_has_a_field_of_the_schema_or_a_type_of_an_input_layer():
@@ -138,5 +138,5 @@ def test_a_moved_transform_param_is_that_of_its_layer_in_a_net_of_either_format(
 def test_many_fields_of_forks_in_one_line_are_removed_in_linear_steps():
     block = "data_param { " + "transform_param { mirror: true } " * 2000 + "debug: 1 " * 2000 + "}"
     with pytest.raises(InputError, match=r"n:1: 'debug' \(column 66054\) is not a field of DataParameter"):
-        read_net_text(DATA % block, "n")
+        read_net_text(DATA % block, "n").check_read()
     assert read_net_text(LAYER % ("debug: 1 " * 2000)).ignored[0].endswith("(and on 1999 more lines)")
