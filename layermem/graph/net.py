@@ -22,7 +22,7 @@ from layermem.layers.opaque import OpaqueLayer, given_shapes
 from layermem.layers.python import make_python_layer
 from layermem.layers.recurrent import RECURRENT
 from layermem.ops import OpRecord
-from layermem.proto.filter import filter_net
+from layermem.proto.filter import filter_net, stages_for
 from layermem.proto.names import number_repeated
 from layermem.proto.outline import Unread
 from layermem.proto.read import NetFile
@@ -180,7 +180,7 @@ class Net:
         error = unread[0].error
         if kind not in FEEDS or not has_shapes(message, self._inputs, stated=all(each.augments for each in unread)):
             raise error
-        return error
+        return error.at(layer=message.name)
 
     def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
@@ -285,9 +285,12 @@ class Net:
         writers = [layer.name for layer in self.message.layer if name in layer.top and name not in layer.bottom]
         if writers:
             return f"layer '{writers[0]}' writes it further down: move that up"
-        left_out = [layer.name for layer in self.file.message.layer if name in layer.top]
+        left_out = [index for index, layer in enumerate(self.file.message.layer) if name in layer.top]
         if left_out:
-            return f"layer '{left_out[0]}' writes it, but its include and exclude rules leave it out of this phase"
+            writer = f"layer '{self.file.message.layer[left_out[0]].name}' writes it"
+            if stages := next((each for i in left_out if (each := stages_for(self.file, i, self.message.state))), ()):
+                return f"{writer} only with {' '.join(f'--stage {stage}' for stage in stages)}"
+            return f"{writer}, but its include and exclude rules leave it out of this phase"
         if hint := did_you_mean(name, self._current):
             return hint
         return f'add a layer with top: "{name}" above, such as one of type Input'

@@ -246,7 +246,7 @@ def mining_of(p: Message) -> str:
 class DetectionOutput(Layer):
     has_gradient = False
     record: ops.DetectionOutput
-    bottom_range = (3, 3)
+    bottom_range = (3, 4)  # the fork draws boxes on the fourth, the images
 
     def setup(self) -> None:
         p, block = self.param.detection_output_param, "detection_output_param"

@@ -74,6 +74,17 @@ def meets(state: Message, rule: Message) -> bool:
     )
 
 
+def stages_for(net: NetFile, index: int, state: Message) -> tuple[str, ...]:
+    """The stages that include layer `index`, which is not in the net for `state`; none if no stage does."""
+    layer = net.message.layer[index]
+    for rule in (*layer.include, *layer.exclude):
+        stages = [stage for stage in (*rule.stage, *rule.not_stage) if stage not in state.stage]
+        wanted = NetState(phase=state.phase, level=state.level, stage=[*state.stage, *stages])
+        if is_included(net, index, wanted):
+            return tuple(stages)
+    return ()
+
+
 def stages_of_rules(net: NetFile) -> list[str]:
     """The stages that rules of layers name, in their order."""
     rules = (rule for layer in net.message.layer for rule in (*layer.include, *layer.exclude))

@@ -111,6 +111,19 @@ TANH = 'layer { name: "%s" type: "TanH" bottom: "%s" top: "%s" }'
             TANH.replace("top", "include { phase: TEST } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
             "layer 'b' writes it, but its include and exclude rules leave it out of this phase",
         ),
+        (
+            TANH.replace("top", "include { stage: 'deep' stage: 'wide' } top") % ("b", "y", "z")
+            + TANH % ("a", "z", "w"),
+            "layer 'b' writes it only with --stage deep --stage wide",
+        ),
+        (
+            TANH.replace("top", "exclude { not_stage: 'deep' } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
+            "layer 'b' writes it only with --stage deep",
+        ),
+        (
+            TANH.replace("top", "include { phase: TEST stage: 'deep' } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
+            "layer 'b' writes it, but its include and exclude rules leave it out of this phase",
+        ),
     ],
 )
 def test_a_blob_that_no_layer_writes_is_answered_with_what_to_do(layers, remedy):
