@@ -91,7 +91,7 @@ def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
 def read_net_text(text: str, path: str = "<text>") -> NetFile:
     """Read the net in `text`; errors name `path`."""
     message = NetParameter()
-    layout = text_file.parse(text, message, path)
+    layout = text_file.parse(text, message, path, to_plan=True)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
     return replace(
         _net_file(message, lines, _first(layout.lines("input")), path, layout.unread), ignored=layout.ignored

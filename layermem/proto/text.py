@@ -50,15 +50,18 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
     return "\n".join(lines)
 
 
-def parse(text: str, message: Message, path: str) -> Outline:
-    """Fill `message` from `text`; return the outline with the line of each field."""
+def parse(text: str, message: Message, path: str, *, to_plan: bool = False) -> Outline:
+    """Fill `message` from `text`; return the outline with the line of each field.
+
+    to_plan   set aside what a plan can do without (unread.py), of which the message then has nothing
+    """
     try:
         layout = outline(text)
     except InputError as error:
         raise error.at(path=path) from None
     _check_escapes(text, path)
     plain = without_fork_fields(text, message, layout, path)
-    unread = _parse_layers(plain.text, message, layout, path)
+    unread = _parse_layers(plain.text, message, layout, path, to_plan)
     for moved in plain.moved:
         _move_transform(moved, message, path)
     for missing in message.FindInitializationErrors():
@@ -66,12 +69,14 @@ def parse(text: str, message: Message, path: str) -> Outline:
     return replace(layout, ignored=plain.notes, unread=unread)
 
 
-def _parse_layers(text: str, message: Message, layout: Outline, path: str) -> dict[int, tuple[Unread, ...]]:
-    """Parse `text` without what can be set aside, which is returned by index of the layer; most texts have none."""
+def _parse_layers(
+    text: str, message: Message, layout: Outline, path: str, to_plan: bool
+) -> dict[int, tuple[Unread, ...]]:
+    """Parse `text` without what is set aside, which is returned by index of the layer; most texts have none."""
     try:
         _parse(text, message, layout, path)
     except InputError:
-        known, unread = set_aside(text, message, layout, path)
+        known, unread = set_aside(text, message, layout, path) if to_plan else (text, {})
         if not unread:
             raise
         message.Clear()
