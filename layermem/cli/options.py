@@ -12,9 +12,10 @@ from layermem.cli.old_names import stages
 from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.files import check_name
+from layermem.utils.free_memory import free_memory
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import choices, columns, nearest, wrap
-from layermem.utils.units import FREE, parse_bytes
+from layermem.utils.units import FREE, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
@@ -181,6 +182,15 @@ def budget_of(arguments: argparse.Namespace) -> str | None:
     """Return --budget; with --card the default is all memory of that GPU."""
     budget: str | None = arguments.budget
     return FREE if budget is None and arguments.gpu is not None else budget
+
+
+def free_line(arguments: argparse.Namespace, budget_bytes: int | None) -> str:
+    """A line that says where the budget `free` of a device in host memory comes from; empty for other budgets."""
+    free = free_memory() if str(arguments.budget).endswith(FREE) and arguments.device != "cuda" else None
+    if free is None or budget_bytes is None or getattr(arguments, "gpu", None) is not None:
+        return ""
+    text = f"budget          {format_bytes(budget_bytes)}: {free.whose}, less what the process takes beside it"
+    return wrap(text) + "\n"
 
 
 def _add_phase(parser: Options) -> None:

@@ -29,6 +29,7 @@ from layermem.cli.options import (
     add_weights,
     costs_of,
     device_of,
+    free_line,
     hints_of,
     print_warnings,
     read_shapes,
@@ -189,7 +190,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
-            print(summary(solver.report), end="", flush=True)
+            print(free_line(arguments, solver.report.budget_bytes) + summary(solver.report), end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
@@ -211,7 +212,7 @@ def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[st
 def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
     """Print the predicted and the measured peak of each rank, and what the process takes."""
     from layermem.report.summary import peaks, process_line
-    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files, uses_hdf5
 
     size = len(measured)
     for rank, (predicted, found) in enumerate(measured):
@@ -222,6 +223,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
         solver.device,
         spill=arguments.spill is not None,
         files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
+        hdf5=uses_hdf5(solver.param),
         ranks=size,
         candidate_ops=solver.job.candidate_ops,
     )
