@@ -175,7 +175,9 @@ def _read(source: str) -> NetFile | SolverFile:
     from layermem.proto.read import read_net, read_solver
 
     try:
-        return read_net(source)
+        net = read_net(source)
+        net.check_read()
+        return net
     except InputError as as_net:
         try:
             return read_solver(source)

@@ -16,18 +16,21 @@ from functools import cached_property
 from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
-from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
+from layermem.layers.data import FEEDS, Probe, as_input, has_shapes, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
+from layermem.layers.opaque import OpaqueLayer, given_shapes
 from layermem.layers.python import Python, make_python_layer
 from layermem.layers.recurrent import RECURRENT
 from layermem.ops import OpRecord
-from layermem.proto.filter import filter_net
+from layermem.proto.filter import filter_net, stages_for
 from layermem.proto.names import number_repeated
+from layermem.proto.outline import Unread
 from layermem.proto.read import NetFile
 from layermem.proto.schema import Message
 from layermem.utils.similar import did_you_mean
 from layermem.utils.text import shape_text
 
+_NOT_HERE = "has type '{}', which layermem does not have; it is planned with the shapes given, and cannot run"
 NAMES_SHOWN = 12  # blobs that a wiring error lists
 
 
@@ -152,7 +155,9 @@ class Net:
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
+                unread = self._unread(message, filtered.unread.get(index, ()))
                 self._add(message, line)
+                self.nodes[-1].layer.unread = unread
             except InputError as error:
                 raise error.at(path=str(self.path), line=line, layer=message.name) from None
         self._check_layers()
@@ -171,6 +176,17 @@ class Net:
             what = f"has no layer in phase {name}; use the other phase, or change the include and exclude rules"
             raise InputError(what, path=str(self.path))
 
+    def _unread(self, message: Message, unread: Sequence[Unread]) -> InputError | None:
+        """The error about fields of `message` that were set aside; raised if its shapes may depend on them."""
+        kind = message.type
+        is_known = kind in LAYERS or kind in FEEDS or kind in COMPOSITES
+        if not unread or not is_known:
+            return None  # a layer of an unknown type has no other shapes than those given
+        error = unread[0].error
+        if kind not in FEEDS or not has_shapes(message, self._inputs, stated=all(each.augments for each in unread)):
+            raise error
+        return error.at(layer=message.name)
+
     def _add(self, message: Message, line: int | None) -> None:
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         if message.type in COMPOSITES:
@@ -188,7 +204,7 @@ class Net:
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
             raise InputError(f"names {len(message.top)} tops but makes {len(layer.tops)}; change its 'top:' lines")
-        if len(message.param) > len(layer.params):
+        if len(message.param) > len(layer.params) and not isinstance(layer, OpaqueLayer):
             raise InputError(f"has {len(message.param)} 'param' blocks for {len(layer.params)} parameters; remove some")
         tops = tuple(
             self._new_version(name, tensor, message) for name, tensor in zip(message.top, layer.tops, strict=True)
@@ -226,12 +242,11 @@ class Net:
                 batch=self.options.batch,
                 sources=not self.options.noise,
                 takes_inputs=self.options.inputs is not None,
+                forms=self._forms(message),
                 code=self._codes.get(message.name),
             )
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
-            source = bool(message.top) and not message.bottom and self.options.inputs is not None
-            remedy = f"give {shape_options(message)}, or use Input; " if source else ""
-            return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
+            return self._make_computed(message, bottoms)
         return make_feed_layer(
             message,
             self.phase,
@@ -242,6 +257,26 @@ class Net:
             takes_inputs=self.options.inputs is not None,
             files=self.file.files,
         )
+
+    def _make_computed(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
+        """A layer that is no source, or is a source of an unknown type whose shapes are not given."""
+        if message.type not in LAYERS and (shapes := given_shapes(message, self._inputs)):
+            return OpaqueLayer(message, self.phase, bottoms, shapes, _NOT_HERE.format(message.type))
+        remedy = ""
+        if message.top and self.options.inputs is not None:
+            what = "to plan it" if message.bottom else "or use Input"
+            remedy = f"give {shape_options(message, self._forms(message))}{' ' if message.bottom else ', '}{what}; "
+        return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
+
+    def _forms(self, message: Message) -> dict[str, str]:
+        """The shapes of the tops of `message`, as users write them, that readers of known form need."""
+        forms: dict[str, str] = {}
+        for layer in self.message.layer:
+            of_type = LAYERS[layer.type].bottom_forms if layer.type in LAYERS else ()
+            for blob, form in zip(layer.bottom, of_type):
+                if form and blob in message.top:
+                    forms.setdefault(blob, form)
+        return forms
 
     def _version_of(self, name: str) -> str:
         if name in self._current:
@@ -257,9 +292,12 @@ class Net:
         writers = [layer.name for layer in self.message.layer if name in layer.top and name not in layer.bottom]
         if writers:
             return f"layer '{writers[0]}' writes it further down: move that up"
-        left_out = [layer.name for layer in self.file.message.layer if name in layer.top]
+        left_out = [index for index, layer in enumerate(self.file.message.layer) if name in layer.top]
         if left_out:
-            return f"layer '{left_out[0]}' writes it, but its include and exclude rules leave it out of this phase"
+            writer = f"layer '{self.file.message.layer[left_out[0]].name}' writes it"
+            if stages := next((each for i in left_out if (each := stages_for(self.file, i, self.message.state))), ()):
+                return f"{writer} only with {' '.join(f'--stage {stage}' for stage in stages)}"
+            return f"{writer}, but its include and exclude rules leave it out of this phase"
         if hint := did_you_mean(name, self._current):
             return hint
         return f'add a layer with top: "{name}" above, such as one of type Input'

@@ -5,6 +5,7 @@
     a net without a loss                        its step is a forward pass
     loss1 (SoftmaxWithLoss) -> Power            Caffe drops the default weight of a loss that another layer reads
     engine: MKLDNN                              fields of forks that change nothing (proto/forks.py)
+    noise_param { }                             fields of forks that change pixels only (proto/unread.py)
 
 source  Caffe insert_splits.cpp: only a loss_weight that the layer states counts as a reader of its top
 """
@@ -24,7 +25,13 @@ def net_warnings(net: Net) -> tuple[str, ...]:
         *_unused_level(net),
         *_missing_loss(net),
         *_losses_that_are_read(net),
+        *_unread(net),
     )
+
+
+def _unread(net: Net) -> list[str]:
+    errors = [net.placed(node.layer.unread) for node in net.nodes if node.layer.unread]
+    return [f"the net can be planned, but its data cannot be read: {error}" for error in errors]
 
 
 def _unknown_stages(net: Net) -> list[str]:

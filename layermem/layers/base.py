@@ -94,6 +94,8 @@ class Layer:
     inplace: ClassVar[bool] = False  # may a top carry the name of its bottom?
     is_loss: ClassVar[bool] = False  # the first top has loss weight 1 unless the net states another
     has_gradient: ClassVar[bool] = True  # False: nothing flows back through it
+    bottom_forms: ClassVar[tuple[str, ...]] = ()  # shapes of bottoms as users write them, for errors; "" for any
+    unread: InputError | None = None  # about fields without which data cannot be read (proto/unread.py)
     has_items: ClassVar[bool] = True  # without bottoms: whether axis 0 of its tops is the batch
 
     # The behaviour of BVLC Caffe, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).

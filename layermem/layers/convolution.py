@@ -39,6 +39,7 @@ class BaseConvolution(Layer):
     shape in the net; `blob_shape` is then the shape of the tops.
     """
 
+    bottom_forms = ("N,C,H,W",)
     reads_x_for_weights = True
     record: ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd
     blob_shape: tuple[int, ...]

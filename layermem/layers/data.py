@@ -17,6 +17,7 @@ source                       Caffe data_layer.cpp and its neighbours; annotated_
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from layermem import ops
@@ -325,10 +326,12 @@ def make_feed_layer(
     return FEED_LAYERS[param.type](param, phase, shapes, path, files)
 
 
-def shape_options(param: Message) -> str:
-    """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes."""
-    label_form = FEED_LAYERS.get(param.type, FeedLayer).label_form
-    return " ".join(f"--input {top}={label_form if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
+def shape_options(param: Message, forms: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The command-line options that give the shapes of a layer: an image, then a label for each, or boxes; of a type
+    that layermem does not have, those in `forms`, which the readers of its tops need."""
+    known = FEED_LAYERS.get(param.type)
+    of_type = {top: known.label_form if i else "N,C,H,W" for i, top in enumerate(param.top)} if known else forms
+    return " ".join(f"--input {top}={of_type.get(top, '...')}" for top in param.top)
 
 
 def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
@@ -338,6 +341,13 @@ def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
         return False
     param.type = "Input"
     return True
+
+
+def has_shapes(param: Message, inputs: Mapping[str, tuple[int, ...]], *, stated: bool) -> bool:
+    """Whether the shapes of an input layer are in `inputs` or, where `stated` ones count, in its parameters."""
+    if _shapes_of_inputs(param, inputs) is not None:
+        return True
+    return stated and (param.type not in FROM_FILES or declared_shapes(param) is not None)
 
 
 def _shapes_of_inputs(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]] | None:

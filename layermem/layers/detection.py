@@ -118,6 +118,7 @@ def suppression_of(p: Message, block: str) -> ops.Suppression:
 
 @layer("MultiBoxLoss")
 class MultiBoxLoss(Layer):
+    bottom_forms = ("", "", "", "1,1,R,8")
     record: ops.MultiBoxLoss
     bottom_range = (4, 4)
     is_loss = True
@@ -245,7 +246,7 @@ def mining_of(p: Message) -> str:
 class DetectionOutput(Layer):
     has_gradient = False
     record: ops.DetectionOutput
-    bottom_range = (3, 3)
+    bottom_range = (3, 4)  # the fork draws boxes on the fourth, the images
 
     def setup(self) -> None:
         p, block = self.param.detection_output_param, "detection_output_param"
@@ -285,6 +286,7 @@ class DetectionOutput(Layer):
 
 @layer("DetectionEvaluate")
 class DetectionEvaluate(Layer):
+    bottom_forms = ("", "1,1,R,8")
     has_gradient = False
     takes_truth = True
     is_score = True

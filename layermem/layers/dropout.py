@@ -32,6 +32,8 @@ class Dropout(Layer):
 
     def setup(self) -> None:
         ratio = self.param.dropout_param.dropout_ratio
+        if self.phase == TEST and ratio == 1:
+            ratio = 0  # nothing is dropped in TEST, so that BVLC Caffe accepts it
         if not 0 <= ratio < 1:
             raise InputError(f"has dropout_ratio {ratio:g}; use a number from 0 up to, but not including, 1")
         self.tops = self.bottoms

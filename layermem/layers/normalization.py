@@ -33,6 +33,7 @@ INTRA = Overlay("dx0", "x0", "intra")
 class LRN(Layer):
     """Across channels, kernels read all channels of a pixel before they write one, which permits the overlays."""
 
+    bottom_forms = ("N,C,H,W",)
     caffe_reads = "xy"
     record: ops.LRN
     inplace = True

@@ -42,6 +42,7 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
 
 @layer("Pooling")
 class Pooling(Layer):
+    bottom_forms = ("N,C,H,W",)
     record: Pool
     top_range = (1, 2)
 

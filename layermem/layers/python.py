@@ -7,19 +7,20 @@
     source  Caffe python_layer.hpp
 
 Code runs only where the user allows it.  Otherwise the user may give its shapes: a source then becomes an Input layer,
-and a layer in the middle can be planned but is refused when the net runs.
+and a layer in the middle can be planned but is refused when the net runs (opaque.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Message, Step, Tensor, layer, roles
 from layermem.layers.data import FEED_LAYERS, as_input, shape_options
-from layermem.ops.base import MAX_COUNT
+from layermem.layers.opaque import OpaqueLayer, given_shapes
 from layermem.proto.schema import FillerParameter
 from layermem.python_layers import UserLayer
 
@@ -87,32 +88,6 @@ class Python(Layer):
         return (Step("backward", tuple(dict.fromkeys(reads)), tuple(wants)),)
 
 
-class UnloadedPython(Layer):
-    """A layer whose class may not run: tops of given shapes, which a plan keeps or offloads, and no parameters."""
-
-    type = "Python"
-    bottom_range = (0, None)
-    top_range = (0, None)
-    recompute_kind = "never"
-
-    def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]):
-        self.shapes = shapes
-        super().__init__(param, phase, bottoms)
-
-    def setup(self) -> None:
-        self.tops = tuple(Tensor(shape) for shape in self.shapes)
-        why = f"{_what(self.param)}; it is planned with the shapes given, and runs with {ALLOW}"
-        self.record = ops.Python(self.bottoms, self.tops, why=why)
-
-    def forward(self) -> Step:
-        return Step("forward", roles("x", len(self.bottoms)), roles("y", len(self.tops)))
-
-    def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        bottoms, tops = len(self.bottoms), len(self.tops)
-        reads = (*roles("x", bottoms), *roles("y", tops), *roles("dy", tops))
-        return (Step("backward", reads, tuple(wants)),) if wants else ()
-
-
 def make_python_layer(
     param: Message,
     phase: int,
@@ -124,6 +99,7 @@ def make_python_layer(
     batch: int | None = None,
     sources: bool = True,
     takes_inputs: bool = True,
+    forms: Mapping[str, str] = MappingProxyType({}),
     code: UserLayer | None = None,
 ) -> Layer:
     """The Python layer of `param` in the net at `path`: with its class, or replaced by the shapes in `inputs`.
@@ -131,20 +107,22 @@ def make_python_layer(
     sources  whether layers without bottoms run; otherwise they only give their shapes
     batch    the batch size that the user gives to all inputs, which a Python source cannot obey
     takes_inputs   whether an error may advise to give `inputs`
+    forms    shapes that the readers of its tops need, for errors
     code     the user's layer, where another net of the same file has made it
     """
-    given = [inputs[top] for top in param.top if top in inputs]
     if as_input(param, inputs):
-        return FEED_LAYERS[param.type](param, phase, given)
-    if not allowed and param.top and len(given) == len(param.top):
-        _check_shapes(param, inputs)
-        return UnloadedPython(param, phase, bottoms, given)
+        return FEED_LAYERS[param.type](param, phase, [inputs[top] for top in param.top])
+    if not allowed and (shapes := given_shapes(param, inputs)):
+        why = f"{_what(param)}; it is planned with the shapes given, and runs with {ALLOW}"
+        return OpaqueLayer(param, phase, bottoms, shapes, why)
     if not allowed:
-        remedy = f", or give the shapes of its tops, {shape_options(param)}" if takes_inputs and param.top else ""
+        remedy = (
+            f", or give the shapes of its tops, {shape_options(param, forms)}" if takes_inputs and param.top else ""
+        )
         raise InputError(f"{_what(param)}; if you trust it, add {ALLOW}{remedy}")
     if batch is not None and not bottoms:
         what = f"has the batch size that its Python class {param.python_param.layer} gives it, and no other"
-        raise InputError(f"{what}; leave --batch out, or give all shapes: {shape_options(param)}")
+        raise InputError(f"{what}; leave --batch out, or give all shapes: {shape_options(param, forms)}")
     made = Python(param, phase, bottoms, path=path, allowed=True, code=code)
     for name, top in zip(param.top, made.tops):
         if inputs.get(name, top.shape) != top.shape:
@@ -159,10 +137,3 @@ def make_python_layer(
 def _what(param: Message) -> str:
     block = param.python_param
     return f"runs the class '{block.layer}' of the Python module '{block.module}', and a net executes no code unasked"
-
-
-def _check_shapes(param: Message, inputs: Inputs) -> None:
-    for top in param.top:
-        shape = Tensor(inputs[top])
-        if min(shape.shape, default=1) < 1 or shape.count > MAX_COUNT:
-            raise InputError(f"is given the shape {shape} for '{top}'; give positive sizes, at most 2^31-1 in all")

@@ -101,6 +101,7 @@ def classes_of(classes: int, field: str) -> int:
 class CellLoss(Layer):
     """A loss of predictions of a grid and of true boxes."""
 
+    bottom_forms = ("N,C,H,W", "N,R,5")
     record: ops.RegionLoss | ops.GridLoss
     bottom_range = (2, 2)
     is_loss = True

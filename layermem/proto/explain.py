@@ -10,8 +10,8 @@ import re
 from google.protobuf import text_format
 
 from layermem.errors import InputError
-from layermem.proto.forks import fork_of_old_type
-from layermem.proto.outline import Outline, Token, tokens
+from layermem.proto.forks import fork_of_old_type, fork_of_value
+from layermem.proto.outline import Field, Outline, Token, tokens
 from layermem.proto.remedy import expected_value, field_at, unknown_field
 from layermem.proto.schema import Message
 
@@ -46,7 +46,16 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
     if match := _UNKNOWN.search(reason):
         return unknown_field(match[1], match[2], column, message)
     if match := _TWICE.search(reason):
-        return f"'{match[2]}' is given a second time in this {match[1]} (column {column}); keep one"
+        again = f"'{match[2]}' is given a second time in this {match[1]} (column {column}); "
+        owner = message.DESCRIPTOR.file.message_types_by_name.get(match[1])
+        return again + (_one_for_axes(owner, match[2]) or "keep one")
+    if here and here.text == "[" and (listed := _listed(text, here, layout)):
+        field = field_at(message.DESCRIPTOR, listed.path)
+        if field is not None and not field.is_repeated:
+            what = f"'{field.name}' takes one value, and no list (column {column})"
+            return f"{what}; {_one_for_axes(field.containing_type, field.name) or 'write one value'}"
+    if here and here.text.startswith(("//", "/*")):
+        return f"'{here.text[:2]}' begins no comment (column {column}); write '#' before each line of it"
     if reason.startswith("String missing ending quote"):
         return f"the string at column {column} is not closed on its line; add the quote"
     if reason.startswith("Couldn't parse string"):
@@ -56,7 +65,7 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
     if reason == 'Expected "{"' and before and before.kind == "word":
         return f"'{before.text}' is a block, not a single value (column {column}); write '{before.text} {{ ... }}'"
     if reason.startswith(_VALUE_EXPECTED):
-        return _wrong_value(here, column, message, layout.at(line, column))
+        return wrong_value(here, column, message, layout.at(line, column))
     if reason == 'Expected ":"' and before:
         return f"'{before.text}' has no ':' before its value (column {column}); write '{before.text}: ...'"
     if reason == 'Expected ","':
@@ -68,13 +77,32 @@ def _sentence(error: text_format.ParseError, text: str, message: Message, layout
     return f"{reason} (column {column}); a field is written 'name: value' or 'name {{ ... }}'"
 
 
-def _wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
+def _one_for_axes(owner: Message, name: str) -> str:
+    """The remedy for several values of a field that has one for both axes, and others for each; "" for other fields."""
+    each = [f"{name.removesuffix('_size')}_{axis}" for axis in "hw"]
+    if owner is None or not all(field in owner.fields_by_name for field in each):
+        return ""
+    return f"it has one value for both axes: write {each[0]} and {each[1]} for two (more axes are of forks of Caffe)"
+
+
+def _listed(text: str, bracket: Token, layout: Outline) -> Field | None:
+    """The field whose list begins at `bracket`; None if the list is empty."""
+    behind = (each for each in tokens(text) if (each.line, each.column) > (bracket.line, bracket.column))
+    first = next((each for each in behind if each.kind != "comment"), None)
+    return layout.at(first.line, first.column) if first else None
+
+
+def wrong_value(here: Token | None, column: int, message: Message, given: Message) -> str:
     """Return the error text for a value of the wrong kind; `given` is its field, None if the outline has no value
     there."""
     field = field_at(message.DESCRIPTOR, given.path) if given else None
     takes = f"; it takes {expected_value(field)}" if field is not None else ""
+    if given is not None and given.path == ("layers", "type") and here and here.kind == "string":
+        return f"type {_quoted(here)} (column {column}) is of a 'layer' block; rename all 'layers' to 'layer'"
     if given is not None and given.path == ("layers", "type") and here and (fork := fork_of_old_type(here.text)):
         return f"type {_quoted(here)} (column {column}) is from {fork}, and layermem does not have it"
+    if given is not None and here and (fork := fork_of_value(given.path[-1], here.text)):
+        return f"{_quoted(here)} is a value for '{given.path[-1]}' of {fork} (column {column}){takes}"
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
         return (
             f"a value is missing before {_quoted(here)} (column {column}){takes or '; write it, or remove the field'}"

@@ -48,7 +48,8 @@ def filter_by_state(net: NetFile, state: Message) -> NetFile:
         elif field.name not in ("state", "layers", "input", "input_shape", "input_dim"):
             setattr(message, field.name, value)
     message.state.CopyFrom(state)
-    return replace(net, message=message, lines=tuple(net.lines[index] for index in kept))
+    unread = {new: net.unread[old] for new, old in enumerate(kept) if old in net.unread}
+    return replace(net, message=message, lines=tuple(net.lines[index] for index in kept), unread=unread)
 
 
 def is_included(net: NetFile, index: int, state: Message) -> bool:
@@ -71,6 +72,17 @@ def meets(state: Message, rule: Message) -> bool:
         and stages.issuperset(rule.stage)
         and stages.isdisjoint(rule.not_stage)
     )
+
+
+def stages_for(net: NetFile, index: int, state: Message) -> tuple[str, ...]:
+    """The stages that include layer `index`, which is not in the net for `state`; none if no stage does."""
+    layer = net.message.layer[index]
+    for rule in (*layer.include, *layer.exclude):
+        stages = [stage for stage in (*rule.stage, *rule.not_stage) if stage not in state.stage]
+        wanted = NetState(phase=state.phase, level=state.level, stage=[*state.stage, *stages])
+        if is_included(net, index, wanted):
+            return tuple(stages)
+    return ()
 
 
 def stages_of_rules(net: NetFile) -> list[str]:

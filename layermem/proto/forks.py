@@ -7,19 +7,19 @@ TYPES, LAYER_FIELDS     types and fields of forks, for errors about those that l
 A field of the schema is in none of these tables: remove its line when it gets a meaning.
 
 source  the caffe.proto of each fork: weiliu89/caffe (SSD), NVIDIA/caffe (NVCaffe), intel/caffe, pmgysel/caffe
-        (Ristretto), yjxiong/caffe, hszhao/PSPNet, alexgkendall/caffe-segnet, rbgirshick/caffe-fast-rcnn,
-        eric612/MobileNet-YOLO, naibaf7/caffe (OpenCL Caffe), MyCaffe/MyCaffe,
-        junhyukoh/caffe-lstm
+        (Ristretto), yjxiong/caffe, hszhao/PSPNet, alexgkendall/caffe-segnet, rbgirshick/caffe-fast-rcnn (Fast and
+        Faster R-CNN), eric612/MobileNet-YOLO, naibaf7/caffe (OpenCL Caffe), MyCaffe/MyCaffe,
+        junhyukoh/caffe-lstm, facebook/C3D, jolibrain/caffe
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
-from layermem.proto.outline import Field, Outline, value_end
+from layermem.proto.blanking import FieldText
+from layermem.proto.outline import Field, Outline
 from layermem.proto.schema import Message
 
 
@@ -49,6 +49,8 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("NetParameter", "reduce_buckets"): Harmless("NVCaffe", _ONE_PROCESS),
     ("NetParameter", "eltwise_mem_sharing"): Harmless("NVCaffe", _OWN_PLAN),
     ("NetParameter", "mem_param"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("NetParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("NetParameter", "bn_stats_batch_size"): Harmless("Intel Caffe", "0 is the default", ("0",)),
     ("NetParameter", "profile_info"): Harmless("SegNet", "`layermem time` measures layers"),
     ("LayerParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("LayerParameter", "quantization_param"): Harmless(
@@ -71,7 +73,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("BNParameter", "rebn"): Harmless("caffe_mpi (lxx1991)", "false is the default", ("false",)),
     ("ConvolutionParameter", "relu"): Harmless("Intel Caffe", "false is the default", ("false",)),
     ("LossParameter", "weight_by_label_freqs"): Harmless("SegNet", "false is Caffe's loss", ("false",)),
-    ("DropoutParameter", "scale_train"): Harmless("PSPNet and MobileNet-YOLO", "true is Caffe's scaling", ("true",)),
+    ("DropoutParameter", "scale_train"): Harmless("Faster R-CNN", "true is Caffe's scaling", ("true",)),
     ("DropoutParameter", "sample_weights_test"): Harmless("SegNet", "false is Caffe's dropout", ("false",)),
     ("DataParameter", "shuffle"): Harmless("NVCaffe and Intel Caffe", _OWN_READER),
     ("DataParameter", "cache"): Harmless("NVCaffe", _OWN_READER),
@@ -87,6 +89,8 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("TransformationParameter", "allow_upscale"): Harmless("NVCaffe", "images are not resized at random"),
     ("TransformationParameter", "display"): Harmless("NVCaffe", "it only prints"),
     ("TransformationParameter", "random_seed"): Harmless("NVCaffe", "random numbers follow the solver's random_seed"),
+    ("ResizeParameter", "center_object"): Harmless("SSD", "false is the default", ("false",)),
+    ("ResizeParameter", "max_angle"): Harmless("SSD", "0 is the default", ("0", "0.0")),
     ("RecurrentParameter", "use_cudnn_rnn8_if_supported"): Harmless("MyCaffe", _OWN_KERNELS),
     ("DetectionOutputParameter", "save_output_param"): Harmless("SSD", "the top has the boxes, no file is written"),
     ("DetectionOutputParameter", "visualize"): Harmless("SSD", "the top has the boxes, nothing is drawn"),
@@ -115,6 +119,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
 
 _WITH_SCALE = "write a Scale layer with bias_term: true behind the BatchNorm, or scale_bias: true in it"
 _WEIGHTS = "write an InfogainLoss whose matrix has the weights on its diagonal"
+_PRE_FIXED = "write normalization: NONE and a loss_weight, 1 / pre_fixed_normalizer"
 _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _RENORM = "batch renormalization is not supported: set rebn to false, or train with the statistics of the batch"
@@ -122,6 +127,7 @@ _EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
 REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, remedy)
+    ("NetParameter", "bn_stats_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("BatchNormParameter", "use_weight_bias"): ("Intel Caffe", _WITH_SCALE),
     ("BatchNormParameter", "bias_term"): ("Intel Caffe", _WITH_SCALE),
     ("BatchNormParameter", "filler"): ("Intel Caffe", _WITH_SCALE),
@@ -136,9 +142,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("BNParameter", "max_d"): ("caffe_mpi (lxx1991)", _RENORM),
     ("LossParameter", "weight_by_label_freqs"): ("SegNet", _WEIGHTS),
     ("LossParameter", "class_weighting"): ("SegNet", _WEIGHTS),
+    ("LossParameter", "pre_fixed_normalizer"): ("Intel Caffe", _PRE_FIXED),
     ("LossParameter", "label_smoothing"): ("Intel Caffe", "remove it: labels are taken as they are"),
     ("ConvolutionParameter", "fusion_type"): ("Intel Caffe", "write the fused layers one by one; layermem fuses them"),
-    ("DropoutParameter", "scale_train"): ("PSPNet and MobileNet-YOLO", "use true, with weights trained that way"),
+    ("DropoutParameter", "scale_train"): ("Faster R-CNN", "use true, with weights trained that way"),
     ("DropoutParameter", "sample_weights_test"): ("SegNet", "remove it: the TEST phase drops nothing"),
     ("RecurrentParameter", "num_layers"): ("MyCaffe", "write as many layers, each over the one before"),
     ("RecurrentParameter", "dropout_ratio"): ("MyCaffe", "write a Dropout layer behind it"),
@@ -146,8 +153,8 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("RecurrentParameter", "expose_hidden_input"): ("MyCaffe", _EXPOSED),
     ("RecurrentParameter", "expose_hidden_output"): ("MyCaffe", _EXPOSED),
     ("RecurrentParameter", "auto_repeat_hidden_states_across_layers"): ("MyCaffe", "name the states of each layer"),
-    ("TransformationParameter", "random_resize_param"): ("SSD", _RESIZED),
-    ("TransformationParameter", "random_aspect_ratio_param"): ("MobileNet-YOLO", _RESIZED),
+    ("TransformationParameter", "random_resize_param"): ("Intel Caffe", _RESIZED),
+    ("TransformationParameter", "random_aspect_ratio_param"): ("Intel Caffe", _RESIZED),
     ("TransformationParameter", "crop_h"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "crop_w"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "noise_param"): ("SSD", _BEFOREHAND),
@@ -165,8 +172,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("TransformationParameter", "var_sz_img_rand_resize_upper"): ("NVCaffe", _RESIZED),
     ("TransformationParameter", "var_sz_img_enable_random_crop"): ("NVCaffe", "write crop_size, which does it"),
     ("TransformationParameter", "var_sz_img_enable_center_crop"): ("NVCaffe", "write crop_size, which does it"),
-    ("TransformationParameter", "flow"): ("FlowNet", _BEFOREHAND),
-    ("TransformationParameter", "bgr2rgb"): ("FlowNet", _BEFOREHAND),
+    ("TransformationParameter", "flow"): ("LRCN and Intel", _BEFOREHAND),
+    ("TransformationParameter", "bgr2rgb"): ("LRCN and Intel", _BEFOREHAND),
+    ("ResizeParameter", "center_object"): ("SSD", _BEFOREHAND),
+    ("ResizeParameter", "max_angle"): ("SSD", _BEFOREHAND),
     ("SolverParameter", "warmup_iter"): ("Intel Caffe", _POLICY),
     ("SolverParameter", "warmup_start_lr"): ("Intel Caffe", _POLICY),
     ("SolverParameter", "rampup_interval"): ("NVCaffe", _POLICY),
@@ -175,8 +184,8 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("SolverParameter", "plateau_winsize"): ("SSD", _POLICY),
     ("SolverParameter", "stagelr"): ("Intel Caffe", _POLICY),
     ("SolverParameter", "stageiter"): ("Intel Caffe", _POLICY),
-    ("SolverParameter", "local_lr_auto"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
-    ("SolverParameter", "local_gw_ratio"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "local_lr_auto"): ("Intel Caffe", "remove it, and state lr_mult of each parameter"),
+    ("SolverParameter", "local_gw_ratio"): ("Intel Caffe", "remove it, and state lr_mult of each parameter"),
     ("SolverParameter", "larc"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
     ("SolverParameter", "larc_policy"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
     ("SolverParameter", "larc_eta"): ("NVCaffe", "remove it, and state lr_mult of each parameter"),
@@ -191,19 +200,22 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("YoloDetectionOutputParameter", "coords"): ("MobileNet-YOLO", "use 4: a box has 4 coordinates"),
 }
 
+# Blocks that a fork made repeated, by the fork; the schema has one of each.
+REPEATED = {("TransformationParameter", "resize_param"): "MobileNet-YOLO"}
+
 # Blocks of LayerParameter, by the fork that defines them.
 _BLOCKS = {
-    "SSD": "video_data_param",
+    "C3D, yjxiong/caffe and SSD": "video_data_param",
     "R-FCN": "box_annotator_ohem_param",
     "SegNet": "dense_image_data_param",
-    "PSPNet": "seg_accuracy_param batch_reduction_param seg_data_param",
-    "MobileNet-YOLO": "eval_detection_param spatial_dropout_param",
+    "PSPNet": "seg_accuracy_param",
+    "yjxiong/caffe": "batch_reduction_param seg_data_param",
     "caffe-lstm": "lstm_param",
     "SENet": "axpy_param",
     "FlowNet": "augmentation_param correlation_param flow_warp_param resample_param downsample_param l1_loss_param "
     "writer_param reader_param mean_param accum_param black_augmentation_param lpq_loss_param coeff_schedule_param",
     "OpenPose": "cpm_transform_param",
-    "Intel Caffe": "mn_activation_param mn_grad_compress_param",
+    "Intel Caffe": "mn_activation_param mn_grad_compress_param eval_detection_param spatial_dropout_param",
     "DetectNet": "detectnet_groundtruth_param detectnet_augmentation_param",
     "triplet-loss forks": "triplet_loss_param",
     "center-loss forks": "center_loss_param",
@@ -211,14 +223,15 @@ _BLOCKS = {
 }
 # Types of layers by the fork that defines them; a type of several forks is listed under the first.
 _TYPE_NAMES = {
-    "SSD": "VideoData",
+    "C3D, yjxiong/caffe and SSD": "VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
     "SegNet": "DenseImageData",
-    "PSPNet": "BatchReduction SegAccuracy SyncBN",
-    "DeepLab": "ImageSegData MatWrite DenseCRF SegData",
+    "PSPNet": "SegAccuracy SyncBN",
+    "yjxiong/caffe": "BatchReduction SegData",
+    "DeepLab": "ImageSegData MatWrite DenseCRF",
     "MobileNet": "ConvolutionDepthWise DepthwiseConv DeconvolutionDepthwise",
-    "MobileNet-YOLO": "Region YoloV3Loss EvalDetection UpsampleDarknet Concat2 Mish",
+    "MobileNet-YOLO": "Region YoloV3Loss UpsampleDarknet Concat2 Mish",
     "Ristretto": "ConvolutionRistretto DeconvolutionRistretto FcRistretto LRNRistretto",
     "caffe-lstm": "Lstm",
     "FlowNet": "DataAugmentation GenerateAugmentationParameters Correlation FlowWarp Resample Downsample L1Loss "
@@ -239,8 +252,12 @@ _TYPE_NAMES = {
     "normalization forks": "GroupNorm InstanceNorm LayerNorm BatchRenorm",
     "MobileNet v3 forks": "HSwish HardSwish HSigmoid HardSigmoid",
     "heatmap forks": "DataHeatmap EuclideanLossHeatmap",
-    "Intel Caffe": "MnActivation MnParamGradCompress SimplerNMS Proposal ReLUMKL",
+    "Intel Caffe": "MnActivation MnParamGradCompress SimplerNMS Proposal ReLUMKL EvalDetection SpatialDropout",
+    "jolibrain": "BroadcastMul",
 }
+
+# Values of fields, by the fork that defines them.
+_VALUES = {("normalization", "PRE_FIXED"): "Intel Caffe"}
 
 LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.split()}
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
@@ -251,7 +268,6 @@ TRANSFORM = "transform_param"
 DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
 _NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
 _CANDIDATE = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES))})\b")
-_WORD = re.compile(r"[^\s;,{}<>\[\]#\"']*")
 _ENGINES = Harmless("several forks", _OWN_KERNELS)
 
 
@@ -259,6 +275,16 @@ def owner_name(descriptor: Message) -> str:
     """The name of a message in the tables: fields of an old `layers` block count as fields of a `layer`."""
     name = str(descriptor.name)
     return "LayerParameter" if name == "V1LayerParameter" else name
+
+
+def augments(owner: str, name: str) -> bool:
+    """Whether a field of a fork changes the pixels of images before they are cropped, and no shape of stated size."""
+    return (owner, name) in REPEATED or REFUSED.get((owner, name), ("", ""))[1] in (_BEFOREHAND, _RESIZED)
+
+
+def repeated_refusal(owner: str, name: str) -> str:
+    """The reason why a second block of a field that a fork made repeated is an error."""
+    return f"several are from {_the(REPEATED[owner, name])}, which draws one of them from time to time; keep one"
 
 
 def refusal(owner: str, name: str) -> str | None:
@@ -281,8 +307,15 @@ def fork_of_old_type(name: str) -> str | None:
     return next((_the(fork) for each, fork in TYPES.items() if each.upper() == name.replace("_", "").upper()), None)
 
 
+def fork_of_value(field: str, value: str) -> str | None:
+    """The text for the fork that defines a value of a field with named values; None for other values."""
+    return _the(_VALUES[field, value]) if (field, value) in _VALUES else None
+
+
 def _the(fork: str) -> str:
     """The text for a fork: "the SSD fork of Caffe", "Intel Caffe", "several forks of Caffe"."""
+    if " and " in fork:
+        return f"the {fork} forks of Caffe"
     if fork.endswith("Caffe"):
         return fork
     return f"{fork} of Caffe" if fork.endswith("forks") else f"the {fork} fork of Caffe"
@@ -323,8 +356,7 @@ def without_fork_fields(text: str, root: Message, layout: Outline, path: str) ->
 
 class _Removal:
     def __init__(self, text: str, root: Message, layout: Outline, path: str):
-        self.text, self.layout, self.path = text, layout, path
-        self.owners: dict[tuple[str, ...], Message] = {(): root}  # by path; None if the schema has no such message
+        self.fields, self.layout, self.path = FieldText(text, root, layout), layout, path
         # Lines of removed fields by (field, value, fork, reason).
         self.lines: dict[tuple[str, str, str, str], list[int]] = {}
 
@@ -335,31 +367,30 @@ class _Removal:
         for field in self.layout.fields:
             if len(field.path) == 1 and field.path[0] in counts:
                 counts[field.path[0]] += 1
-            at = self._offset(*field.value)
-            if at < end or field.path[-1] not in _NAMES:
+            if self.fields.offset(*field.value) < end or field.path[-1] not in _NAMES:
                 continue
             moves = len(field.path) == 3 and field.path[0] in counts and field.path[2] == TRANSFORM
             moves = moves and field.path[1] in DATA_BLOCKS
-            known = self._harmless(field, at)
+            known = self._harmless(field)
             if known is None and not moves:
                 continue
-            begin, end = self._span(field, at)
+            begin, end = self.fields.span(field)
             spans.append((begin, end))
             if moves:
-                part = " " * min(MAX_INDENT, begin - self._offset(field.line, 1)) + self.text[begin:end]
+                indent = min(MAX_INDENT, begin - self.fields.offset(field.line, 1))
+                part = " " * indent + self.fields.text[begin:end]
                 moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
             elif known is not None:
-                block = owner_name(self._owner(field.path[:-1]))
+                block = owner_name(self.fields.owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
-        return Plain(_blanked(self.text, spans), tuple(self._notes()), tuple(moved))
+        return Plain(self.fields.blanked(spans), tuple(self._notes()), tuple(moved))
 
-    def _harmless(self, field: Field, at: int) -> Harmless | None:
-        owner, name = self._owner(field.path[:-1]), field.path[-1]
+    def _harmless(self, field: Field) -> Harmless | None:
+        owner, name = self.fields.owner(field.path[:-1]), field.path[-1]
         if owner is None:
             return None
         known = owner.fields_by_name.get(name)
-        match = _WORD.match(self.text, at)
-        word = match[0] if match else ""
+        word = self.fields.word(field)
         if known is not None:
             foreign = name == ENGINE and known.enum_type and word.isidentifier()
             return _ENGINES if foreign and word not in known.enum_type.values_by_name else None
@@ -368,27 +399,6 @@ class _Removal:
             return _ENGINES
         return entry if entry is None or not entry.values or word in entry.values else None
 
-    def _owner(self, path: tuple[str, ...]) -> Message:
-        """The descriptor of the message at a path, or None."""
-        if path not in self.owners:
-            outer = self._owner(path[:-1])
-            field = None if outer is None else outer.fields_by_name.get(path[-1])
-            self.owners[path] = None if field is None else field.message_type
-        return self.owners[path]
-
-    def _span(self, field: Field, at: int) -> tuple[int, int]:
-        """The begin and end of a field, with the separator after it."""
-        begin = self.text.rfind(field.path[-1], self._offset(field.line, 1), at)
-        opening = self.text.find("[", begin, at)
-        return begin, value_end(self.text, at if opening < 0 else opening)
-
-    def _offset(self, line: int, column: int) -> int:
-        return self._starts[line - 1] + column - 1
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in re.finditer("\n", self.text))]
-
     def _notes(self) -> list[str]:
         notes = []
         for (owner, name, fork, reason), lines in self.lines.items():
@@ -396,12 +406,3 @@ class _Removal:
             where = f"{self.path}:{lines[0]}"
             notes.append(f"{where}: '{name}' of {owner}, from {_the(fork)}, has no effect here: {reason}{more}")
         return notes
-
-
-def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
-    """`text` with blanks for all letters of the spans, which are in order, except ends of lines."""
-    parts, done = [], 0
-    for begin, end in spans:
-        parts += [text[done:begin], re.sub(r"[^\n]", " ", text[begin:end])]
-        done = end
-    return "".join((*parts, text[done:]))

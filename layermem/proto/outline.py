@@ -11,8 +11,9 @@ broken text, so that an error can name a block that is never closed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -52,10 +53,20 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Unread:
+    """What the schema does not have in a layer, and was set aside (unread.py)."""
+
+    error: InputError
+    augments: bool = False  # it changes pixels, and no shape that the layer states
+    type: str = ""  # the type of the layer, where it is what the schema does not have
+
+
+@dataclass(frozen=True)
 class Outline:
     fields: tuple[Field, ...]  # in the order of the text
     unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block without an end, outermost first
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
+    unread: Mapping[int, tuple[Unread, ...]] = dataclass_field(default_factory=dict)  # by layer (unread.py)
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry per layer."""

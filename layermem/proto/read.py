@@ -9,11 +9,12 @@ Every error is an InputError with path, line and remedy.  Relations between laye
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 
 from google.protobuf import text_format
 
@@ -21,7 +22,7 @@ from layermem.errors import InputError
 from layermem.proto import text as text_file
 from layermem.proto.checks import layer_fault, path_faults
 from layermem.proto.names import name_nameless
-from layermem.proto.outline import Outline
+from layermem.proto.outline import Outline, Unread
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
@@ -45,6 +46,12 @@ class NetFile:
     nameless: frozenset[str] = frozenset()  # names given to layers without one
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
     files: Files = dataclass_field(default_factory=Files)  # open files that the net names
+    unread: Mapping[int, tuple[Unread, ...]] = dataclass_field(default_factory=dict)  # what was set aside, by layer
+
+    def check_read(self) -> None:
+        """InputError for what was set aside."""
+        for found in self.unread.values():
+            raise found[0].error
 
     def line_of(self, layer_index: int) -> int | None:
         return self.lines[layer_index]
@@ -87,9 +94,11 @@ def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
 def read_net_text(text: str, path: str = "<text>") -> NetFile:
     """Read the net in `text`; errors name `path`."""
     message = NetParameter()
-    layout = text_file.parse(text, message, path)
+    layout = text_file.parse(text, message, path, to_plan=True)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
-    return replace(_net_file(message, lines, _first(layout.lines("input")), path), ignored=layout.ignored)
+    return replace(
+        _net_file(message, lines, _first(layout.lines("input")), path, layout.unread), ignored=layout.ignored
+    )
 
 
 def net_of_message(message: Message, path: str = "<message>", lines: Sequence[int | None] = ()) -> NetFile:
@@ -170,13 +179,23 @@ def resolve_path(name: str, beside: str | PathLike[str]) -> Path:
     raise InputError(f"there is no '{name}' in the working directory or in {near}")
 
 
-def _net_file(message: Message, lines: Lines, input_line: int | None, path: str) -> NetFile:
+def _net_file(
+    message: Message,
+    lines: Lines,
+    input_line: int | None,
+    path: str,
+    unread: Mapping[int, tuple[Unread, ...]] = MappingProxyType({}),
+) -> NetFile:
+    before = len(lines)
     try:
         lines, notes = upgrade_net(message, lines, input_line)
     except InputError as error:
         raise error.at(path=path) from None
+    unread = {index + len(lines) - before: found for index, found in unread.items()}  # behind a layer of inputs
+    for index, found in unread.items():
+        message.layer[index].type = next((each.type for each in found if each.type), message.layer[index].type)
     nameless = frozenset(name_nameless(message))
-    net = NetFile(path, message, tuple(lines), tuple(notes), nameless)
+    net = NetFile(path, message, tuple(lines), tuple(notes), nameless, unread=unread)
     if not message.layer:
         raise InputError("the net has no layers; add at least one 'layer' block", path=path)
     for index, layer in enumerate(message.layer):

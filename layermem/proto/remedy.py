@@ -39,8 +39,8 @@ def expected_value(field: Message) -> str:
 
 def unknown_field(owner: str, name: str, column: int, root: Message) -> str:
     """Return the error text for an unknown field `name` of message `owner`, in a text that should hold a `root`."""
-    what = f"'{name}' (column {column}) is not a field of {owner}"
     descriptor = root.DESCRIPTOR.file.message_types_by_name.get(owner)
+    what = f"'{name}' (column {column}) is not a field of {owner_name(descriptor) if descriptor else owner}"
     if owner == "NetParameter" and name in SolverParameter.DESCRIPTOR.fields_by_name:
         return f"{what} but of a solver; give this file to --solver"
     if owner == "SolverParameter" and name in NetParameter.DESCRIPTOR.fields_by_name:

@@ -3,7 +3,7 @@
 net or net_param              the train net, and every test net without a field of its own
 train_net, train_net_param    the train net only
 test_net_param, test_net      the first test nets, in this order
-test_iter                     one value for each test net, so it determines their number
+test_iter                     one value for each test net, so it determines their number; 0 tests none
 
 source  Caffe solver.cpp, InitTrainNet and InitTestNets
 """
@@ -42,7 +42,7 @@ def train_net(solver: SolverFile) -> NetOfSolver:
 
 
 def test_nets(solver: SolverFile) -> list[NetOfSolver]:
-    """The nets that the solver tests, one for each test_iter."""
+    """The nets that the solver tests, one for each test_iter above 0."""
     message = solver.message
     sources = [("test_net_param", i) for i in range(len(message.test_net_param))]
     sources += [("test_net", i) for i in range(len(message.test_net))]
@@ -55,13 +55,16 @@ def test_nets(solver: SolverFile) -> list[NetOfSolver]:
     if message.test_state and len(message.test_state) != count:
         what = f"the solver has {count} test nets and {len(message.test_state)} test_state; give one for each, or none"
         raise solver.error("test_state", what)
-    if count and message.test_interval < 1:
+    if any(message.test_iter) and message.test_interval < 1:
         what = "the solver has test nets but no test_interval; set it to the number of iterations between tests"
         raise solver.error("test_interval", what)
     nets = []
     for i, (field, index) in enumerate(sources):
-        if message.test_iter[i] < 1:
-            raise solver.error("test_iter", f"test_iter {message.test_iter[i]} is too few; give 1 or more", i)
+        if message.test_iter[i] < 0:
+            what = f"test_iter {message.test_iter[i]} is too few; give 1 or more, or 0 for no test"
+            raise solver.error("test_iter", what, i)
+        if not message.test_iter[i]:
+            continue
         state = message.test_state[i] if message.test_state else None
         nets.append(_in_state(_net_of(solver, field, index), TEST, state, message.test_iter[i]))
     return nets

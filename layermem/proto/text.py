@@ -14,8 +14,9 @@ from google.protobuf import text_format
 from layermem.errors import InputError
 from layermem.proto.explain import explain
 from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
-from layermem.proto.outline import Outline, Token, outline, tokens
+from layermem.proto.outline import Outline, Token, Unread, outline, tokens
 from layermem.proto.schema import LayerParameter, Message
+from layermem.proto.unread import set_aside
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # escapes of C, as in Caffe's parser
@@ -49,20 +50,39 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
     return "\n".join(lines)
 
 
-def parse(text: str, message: Message, path: str) -> Outline:
-    """Fill `message` from `text`; return the outline with the line of each field."""
+def parse(text: str, message: Message, path: str, *, to_plan: bool = False) -> Outline:
+    """Fill `message` from `text`; return the outline with the line of each field.
+
+    to_plan   set aside what a plan can do without (unread.py), of which the message then has nothing
+    """
     try:
         layout = outline(text)
     except InputError as error:
         raise error.at(path=path) from None
     _check_escapes(text, path)
     plain = without_fork_fields(text, message, layout, path)
-    _parse(plain.text, message, layout, path)
+    unread = _parse_layers(plain.text, message, layout, path, to_plan)
     for moved in plain.moved:
         _move_transform(moved, message, path)
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
-    return replace(layout, ignored=plain.notes)
+    return replace(layout, ignored=plain.notes, unread=unread)
+
+
+def _parse_layers(
+    text: str, message: Message, layout: Outline, path: str, to_plan: bool
+) -> dict[int, tuple[Unread, ...]]:
+    """Parse `text` without what is set aside, which is returned by index of the layer; most texts have none."""
+    try:
+        _parse(text, message, layout, path)
+    except InputError:
+        known, unread = set_aside(text, message, layout, path) if to_plan else (text, {})
+        if not unread:
+            raise
+        message.Clear()
+        _parse(known, message, layout, path)
+        return unread
+    return {}
 
 
 def _parse(text: str, message: Message, layout: Outline, path: str) -> None:

@@ -131,6 +131,8 @@ def one_batch(net: Net, *, in_bytes: bool = False) -> dict[str, Sequence[np.ndar
 
 
 def _first(node: Node, net: Net, in_bytes: bool) -> Sequence[np.ndarray | ByteImages]:
+    if node.layer.unread:
+        return noise_feed(net, node, SEED).next()
     try:
         feed = open_feed(
             node.layer.param,

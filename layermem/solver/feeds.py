@@ -216,6 +216,8 @@ def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_b
         feed = noise_feed(net, node, noise)
         feed.ranks = ranks
         return feed
+    if node.layer.unread:
+        raise net.placed(node.layer.unread)
     try:
         return open_feed(
             node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks, in_bytes=in_bytes, files=net.file.files

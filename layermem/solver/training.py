@@ -277,11 +277,22 @@ class Training(Planned):
         """The error for diverged training, with a remedy."""
         saved = self.progress.last_snapshot
         last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
+        if self.iteration == 0:
+            return DivergenceError(f"{what} before any update, and no base_lr changes that; {self._without_update()}")
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
         return DivergenceError(
             f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or "
             f"clip_gradients{wider} (--allow-nan continues in spite of it)"
         )
+
+    def _without_update(self) -> str:
+        """What may make the loss of initial weights finite."""
+        ways = "give trained weights, --weights, or change the fillers or the scale of the data (--allow-nan continues)"
+        nodes = self._engine.nets.train.nodes
+        unset = next((node.layer.name for node in nodes if getattr(node.layer.record, "global_stats", False)), "")
+        if not unset:
+            return ways
+        return f"layer '{unset}' uses statistics that no training sets, 0 without weights: {ways}"
 
     def _stopping(self) -> bool:
         return "stop" in self._requests

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ENDING = "_param"  # common to the names of blocks, so its letters do not count
+SHORTEST = 4  # letters: of shorter names many are one edit apart by chance, as RPN and RNN, or GELU and ELU, are
 LONGEST = 100  # longer names are not compared
 
 
@@ -18,6 +19,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     for each in known:
         ours, theirs = _stems(name.lower(), each.lower())
         limit = _allowed_edits(min(len(ours), len(theirs)))
+        if min(len(ours), len(theirs)) < SHORTEST and not _are_alike(ours, theirs):
+            continue
         if abs(len(ours) - len(theirs)) <= limit and len(ours) <= LONGEST:
             edits = _edits(ours, theirs)
             if edits <= limit and (best is None or edits < best[0]):
@@ -31,13 +34,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "" if near is None else f"did you mean '{near}'?"
 
 
+def _are_alike(a: str, b: str) -> bool:
+    """Whether two short names have the same letters, or one is the begin of the other."""
+    return sorted(a) == sorted(b) or a.startswith(b) or b.startswith(a)
+
+
 def _stems(a: str, b: str) -> tuple[str, str]:
     both = a.endswith(ENDING) and b.endswith(ENDING)
     return (a.removesuffix(ENDING), b.removesuffix(ENDING)) if both else (a, b)
 
 
 def _allowed_edits(letters: int) -> int:
-    return 1 if letters < 6 else 2 if letters < 14 else 3
+    return 1 if letters < 8 else 2 if letters < 14 else 3
 
 
 def _edits(a: str, b: str) -> int:

@@ -41,7 +41,7 @@ def test_every_verb_names_the_layer_and_the_option(layermem, files):  # noqa: F8
         assert f"{net}:2: layer 'data' runs the class 'Numbers' of the Python module" in ended.sentence
         assert "a net executes no code unasked; if you trust it, add --allow-python" in ended.sentence
         advised = words[0] not in ("train", "test")
-        assert ("give the shapes of its tops, --input data=N,C,H,W --input t=N" in ended.sentence) == advised
+        assert ("give the shapes of its tops, --input data=N,C,H,W --input t=..." in ended.sentence) == advised
 
 
 def test_with_it_every_verb_works(layermem, files, tmp_path):  # noqa: F811
@@ -88,7 +88,7 @@ def test_a_source_in_python_is_trained_on_noise_without_its_code(layermem, tmp_p
     shapes = ("--input", "data=4,3,6,6", "--input", "t=4")
     assert layermem("train", "--solver", solver, "--data", "noise", *shapes).code == 0
     refused = layermem("train", "--solver", solver, "--data", "noise")
-    assert refused.code == 2 and "--input data=N,C,H,W --input t=N" in refused.sentence
+    assert refused.code == 2 and "--input data=... --input t=..." in refused.sentence
 
 
 def test_an_error_in_the_code_is_a_sentence_and_exit_code_2(layermem, tmp_path):  # noqa: F811

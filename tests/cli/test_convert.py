@@ -130,3 +130,10 @@ def test_a_map_is_for_weights_of_other_programs(layermem, tmp_path):
     (tmp_path / "map").write_text("a/0 b\n")
     ended = layermem("convert", tmp_path / "a.caffemodel", tmp_path / "b.caffemodel", "--names", tmp_path / "map")
     assert "--names is of .safetensors and .npz files, which neither IN nor OUT is" in ended.sentence
+
+
+def test_a_net_with_fields_that_a_plan_alone_can_do_without_is_not_converted(layermem, tmp_path):
+    (tmp_path / "a.prototxt").write_text('layer { name: "d" type: "MyData" top: "x" my_data_param { source: "y" } }')
+    ended = layermem("convert", tmp_path / "a.prototxt", tmp_path / "b.prototxt")
+    assert ended.code == 2 and "a.prototxt:1: 'my_data_param' (column 43)" in ended.sentence
+    assert not (tmp_path / "b.prototxt").exists()

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layermem.graph.net import NetOptions
@@ -11,6 +12,7 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_solver
 from layermem.solver.build import build_nets
 from layermem.utils.units import format_exact_bytes
+from tests.data.makers import datum, make_lmdb
 
 NET = "prototxt/mnist/train_val.prototxt"
 SOLVER = "prototxt/digits/solver.prototxt"
@@ -359,7 +361,7 @@ SOURCE = """
 def test_a_source_of_an_unknown_type_is_planned_where_its_shapes_are_given(layermem, prototxt):
     net = prototxt(SOURCE)
     refused = layermem("show", "--net", net)
-    assert refused.code == 2 and "give --input x=N,C,H,W --input t=N, or use Input" in refused.sentence
+    assert refused.code == 2 and "give --input x=... --input t=..., or use Input" in refused.sentence
     words = ("--net", net, "--input", "x=2,3,4,4", "--input", "t=2")
     assert layermem("show", *words).code == layermem("plan", *words).code == layermem("time", *words).code == 0
 
@@ -444,3 +446,23 @@ def test_costs_of_another_gpu_are_refused(layermem, tmp_path):
     refused = layermem("plan", *net, "--card", "L4", "--costs", path)
     assert refused.code == 2 and f"{path}: was measured on T4, and the GPU is L4; measure" in refused.sentence
     assert layermem("plan", *net, "--card", "t4", "--costs", path).code == 0
+
+
+NOISY = """
+    layer { name: "d" type: "Data" top: "x" top: "t" data_param { source: "%s" batch_size: 2 }
+      transform_param { crop_size: 4 force_gray: true noise_param { prob: 0.5 } } }
+    layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 5 } }
+    layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "t" top: "l" }
+"""
+
+
+def test_a_field_that_only_augments_is_planned_and_trained_on_noise_and_refused_on_data(layermem, prototxt, tmp_path):
+    net = prototxt(NOISY % make_lmdb(tmp_path / "db", [datum(np.zeros((1, 6, 6), np.uint8), 1)] * 4))
+    text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 snapshot_after_train: false'
+    solver = prototxt(text, "s.prototxt")
+    planned = layermem("plan", "--solver", solver)
+    said = " ".join(planned.out.split())
+    assert planned.code == 0 and f"its data cannot be read: {net}:3: layer 'd' 'noise_param'" in said
+    assert layermem("train", "--solver", solver, "--data", "noise").code == 0
+    refused = layermem("train", "--solver", solver)
+    assert refused.code == 2 and f"{net}:3: layer 'd' 'noise_param'" in refused.sentence

@@ -1,5 +1,7 @@
 """Blobs and types as a net wires them."""
 
+import re
+
 import pytest
 
 from layermem.backends.reference import ReferenceDevice
@@ -65,11 +67,22 @@ def test_a_type_of_a_fork_is_answered_with_the_fork_and_not_with_one_like_it(wro
         net(f'layer {{ name: "a" type: "{wrote}" bottom: "y" top: "z" }}')
 
 
+def test_the_shapes_that_are_advised_for_tops_are_those_that_their_readers_need():
+    text = """layer { name: "d" type: "%s" top: "data" top: "rois" top: "info" %s }
+        layer { name: "c" type: "Convolution" bottom: "data" top: "c"
+          convolution_param { num_output: 1 kernel_size: 1 } }
+        layer { name: "r" type: "ROIPooling" bottom: "c" bottom: "rois" top: "r" }
+        layer { name: "s" type: "Silence" bottom: "info" }"""
+    for kind, block in (("MyData", ""), ("Python", "python_param { module: 'm' layer: 'l' }")):
+        with pytest.raises(InputError, match=r"--input data=N,C,H,W --input rois=R,5 --input info=[.]{3}(,|$)"):
+            Net(read_net_text(text % (kind, block)), 0, NetOptions(inputs={}))
+
+
 def test_an_input_option_is_advised_only_where_it_can_be_given():
     source = read_net_text('layer { name: "in" type: "Input" top: "x" }')
     unknown = read_net_text('layer { name: "in" type: "Magic" top: "x" }')
-    for file in (source, unknown):
-        with pytest.raises(InputError, match="--input x=N,C,H,W"):
+    for file, form in ((source, "N,C,H,W"), (unknown, "...")):
+        with pytest.raises(InputError, match=re.escape(f"--input x={form}")):
             Net(file, 0, NetOptions(inputs={}))
         with pytest.raises(InputError) as caught:
             Net(file, 0)
@@ -83,7 +96,7 @@ def test_a_type_like_no_other_is_answered_with_all_there_are():
         InputError, match=r"it has: .*Data.* DummyData .*HDF5Data .*ImageData .*Input .*MemoryData "
     ) as caught:
         Net(read_net_text('layer { name: "a" type: "MagicData" top: "z" }'), 0, NetOptions(inputs={}))
-    assert "give --input z=N,C,H,W, or use Input; it has:" in str(caught.value)
+    assert "give --input z=..., or use Input; it has:" in str(caught.value)
 
 
 TANH = 'layer { name: "%s" type: "TanH" bottom: "%s" top: "%s" }'
@@ -96,6 +109,19 @@ TANH = 'layer { name: "%s" type: "TanH" bottom: "%s" top: "%s" }'
         (TANH % ("a", "later", "z") + TANH % ("b", "y", "later"), "layer 'b' writes it further down: move that up"),
         (
             TANH.replace("top", "include { phase: TEST } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
+            "layer 'b' writes it, but its include and exclude rules leave it out of this phase",
+        ),
+        (
+            TANH.replace("top", "include { stage: 'deep' stage: 'wide' } top") % ("b", "y", "z")
+            + TANH % ("a", "z", "w"),
+            "layer 'b' writes it only with --stage deep --stage wide",
+        ),
+        (
+            TANH.replace("top", "exclude { not_stage: 'deep' } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
+            "layer 'b' writes it only with --stage deep",
+        ),
+        (
+            TANH.replace("top", "include { phase: TEST stage: 'deep' } top") % ("b", "y", "z") + TANH % ("a", "z", "w"),
             "layer 'b' writes it, but its include and exclude rules leave it out of this phase",
         ),
     ],

@@ -202,6 +202,13 @@ def detected(settings, scores=SHOWN, *, classes=2, items=1, locations=None):
     ]
 
 
+def test_the_images_on_which_the_fork_draws_are_not_read():
+    layer = layer_of(
+        'type: "DetectionOutput" detection_output_param { num_classes: 2 }', (1, 16), (1, 8), (1, 2, 16), (1, 3, 9, 9)
+    )
+    assert layer.forward().reads == ("x0", "x1", "x2") and layer.tops[0].shape == (1, 1, 4, 7)
+
+
 def test_boxes_above_the_threshold_come_by_score_without_those_that_a_better_one_overlaps():
     rows = detected("confidence_threshold: 0.35 nms_param { nms_threshold: 0.45 }")
     assert rows.shape == (4, 7)

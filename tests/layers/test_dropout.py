@@ -73,3 +73,10 @@ def test_in_test_phase_it_is_the_identity():
 def test_a_ratio_that_leaves_nothing_or_is_no_share_is_refused(ratio):
     with pytest.raises(InputError, match="from 0 up to"):
         dropout((2,), f"dropout_ratio: {ratio}")
+
+
+def test_a_ratio_of_1_drops_nothing_in_test_and_is_refused_in_train():
+    x = np.arange(4.0)
+    assert np.array_equal(forward(dropout(x.shape, "dropout_ratio: 1", phase=TEST), x).arrays["y0"], x)
+    with pytest.raises(InputError, match="has dropout_ratio 1; use a number from 0"):
+        dropout(x.shape, "dropout_ratio: 1")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from layermem.backends.cpu.gather import wgrad_workspace_bytes
 from layermem.errors import InputError
 from tests.layers.harness import backward, forward, layer_of, nbytes
 
@@ -45,6 +46,12 @@ def test_backward_of_an_embedding_reads_neither_weights_nor_what_it_does_not_nee
     assert [step.reads for step in it.backward(("dw0", "dw1"))] == [("x0", "dy0")]
     assert [step.reads for step in it.backward(("dw1",))] == [("dy0",)]
     assert it.backward(("dx0",)) == () and nbytes(it) == 0
+
+
+def test_an_embedding_without_bias_plans_no_bytes_for_the_gradient_of_one():
+    it = embed("input_dim: 50 num_output: 1000", (400,))
+    assert wgrad_workspace_bytes(it.record, ("x0", "dy0", "dw0")) == 0
+    assert wgrad_workspace_bytes(it.record, ("x0", "dy0", "dw0", "dw1")) > 0
 
 
 @pytest.mark.parametrize("bad, shown", [(3.0, "3"), (-1.0, "-1"), (float("nan"), "nan"), (1e30, "1e[+]30")])

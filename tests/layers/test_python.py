@@ -238,7 +238,7 @@ def test_a_source_is_replaced_by_noise_of_its_shapes(tmp_path):
 
 def test_nan_that_the_class_writes_is_a_loss_of_nan(tmp_path):
     text = MODULE.replace("10 * bottom[0].data", "np.nan")
-    with solver_of(tmp_path, text=text) as solver, pytest.raises(Exception, match="training has diverged"):
+    with solver_of(tmp_path, text=text) as solver, pytest.raises(Exception, match="the loss of iteration 0 is nan"):
         solver.step(1)
 
 

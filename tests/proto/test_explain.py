@@ -41,8 +41,8 @@ WRONG_TEXT = {
     ),
     "field of a fork": (
         'layer { type: "VideoData" video_data_param { } }',
-        "net:1: 'video_data_param' (column 27) is not a field of LayerParameter: it is from the SSD fork of Caffe,"
-        " which is not supported",
+        "net:1: 'video_data_param' (column 27) is not a field of LayerParameter: it is from the C3D,"
+        " yjxiong/caffe and SSD forks of Caffe, which is not supported",
     ),
     "field that is like no other": (
         "layer { softmax_param { xyzzy: 1 } }",
@@ -55,6 +55,37 @@ WRONG_TEXT = {
     "a solver": (
         'net: "x.prototxt"\n',
         "net:1: 'net' (column 1) is not a field of NetParameter but of a solver; give this file to --solver",
+    ),
+    "enum by a name of a fork": (
+        "layer {\n loss_param { normalization: PRE_FIXED }\n}",
+        "net:2: 'PRE_FIXED' is a value for 'normalization' of Intel Caffe (column 30); it takes one of FULL, VALID,"
+        " BATCH_SIZE, NONE",
+    ),
+    "a value for each axis": (
+        "layer {\n pooling_param { kernel_size: 1 kernel_size: 2 kernel_size: 2 }\n}",
+        "net:2: 'kernel_size' is given a second time in this PoolingParameter (column 35); it has one value for both"
+        " axes: write kernel_h and kernel_w for two (more axes are of forks of Caffe)",
+    ),
+    "a list for each axis": (
+        "layer {\n pooling_param { stride: [ # of\n 1, 2, 2] }\n}",
+        "net:2: 'stride' takes one value, and no list (column 26); it has one value for both axes: write stride_h and"
+        " stride_w for two (more axes are of forks of Caffe)",
+    ),
+    "a list of one value": (
+        "layer {\n crop_param { axis: [1, 2] }\n}",
+        "net:2: 'axis' takes one value, and no list (column 21); write one value",
+    ),
+    "a comment of C++": (
+        'layer { name: "a" // of C++\n}',
+        "net:1: '//' begins no comment (column 19); write '#' before each line of it",
+    ),
+    "a type of the current format in an old block": (
+        'layers { type: "Softmax" }',
+        "net:1: type \"Softmax\" (column 16) is of a 'layer' block; rename all 'layers' to 'layer'",
+    ),
+    "an unknown field of an old block": (
+        "layers { type: SOFTMAX softmax_parm { } }",
+        "net:1: 'softmax_parm' (column 24) is not a field of LayerParameter; did you mean 'softmax_param'?",
     ),
     "enum by a wrong name": (
         "layer {\n pooling_param { pool: AVG }\n}",

@@ -14,9 +14,19 @@ DATA = 'layer { name: "d" type: "Data" top: "x" %s }\n'
 VALUES = (": 3", ": CUDNN", ': "a" "b"', '{ deep { x: [1, 2] } y: "}" }', ": [ { a: 1 }, { a: 2 } ],")
 
 
-def block_of(owner):
-    """The field of LayerParameter that holds a message of the type `owner`."""
-    return next(f.name for f in LayerParameter.DESCRIPTOR.fields if f.message_type and f.message_type.name == owner)
+def blocks_of(owner, message=LayerParameter.DESCRIPTOR):
+    """The fields of a message that lead to a message of the type `owner`, at most two blocks deep."""
+    blocks = [field for field in message.fields if field.message_type]
+    if direct := next((field.name for field in blocks if field.message_type.name == owner), None):
+        return (direct,)
+    if message is not LayerParameter.DESCRIPTOR:
+        return ()
+    return next((field.name, *inner) for field in blocks if (inner := blocks_of(owner, field.message_type)))
+
+
+def text_inside(blocks, field):
+    """`field` inside `blocks`."""
+    return text_inside(blocks[:-1], f"{blocks[-1]} {{ {field} }}") if blocks else field
 
 
 def text_with(owner, field):
@@ -25,7 +35,7 @@ def text_with(owner, field):
         return f'net: "n"\n{field}\n', read_solver_text
     if owner == "NetParameter":
         return f"\n{field}\n{LAYER % ''}", read_net_text
-    return "\n" + LAYER % (field if owner == "LayerParameter" else f"{block_of(owner)} {{ {field} }}"), read_net_text
+    return "\n" + LAYER % (field if owner == "LayerParameter" else text_inside(blocks_of(owner), field)), read_net_text
 
 
 @pytest.mark.parametrize(("owner", "name"), HARMLESS)
@@ -47,6 +57,24 @@ def test_a_field_that_decides_something_is_refused_with_its_fork_and_a_remedy(ow
     with pytest.raises(InputError) as caught:
         read(text, "n.prototxt")
     assert caught.value.line == 2 and fork in caught.value.what and caught.value.what.endswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("fork", "field"),
+    [
+        ("Intel Caffe", "transform_param { random_resize_param { } }"),
+        ("Intel Caffe", "transform_param { random_aspect_ratio_param { } }"),
+        ("the LRCN and Intel forks of Caffe", "transform_param { flow: true }"),
+        ("the C3D, yjxiong/caffe and SSD forks of Caffe", "video_data_param { }"),
+        ("Intel Caffe", "eval_detection_param { }"),
+        ("the Faster R-CNN fork of Caffe", "dropout_param { scale_train: false }"),
+        ("the yjxiong/caffe fork of Caffe", "seg_data_param { }"),
+        ("the yjxiong/caffe fork of Caffe", "batch_reduction_param { }"),
+    ],
+)
+def test_a_field_is_refused_with_the_fork_whose_schema_has_it(fork, field):
+    with pytest.raises(InputError, match=f"it is from {fork}, "):
+        read_net_text(LAYER % field).check_read()
 
 
 def test_no_table_has_a_field_of_the_schema_or_a_type_of_an_input_layer():
@@ -110,5 +138,5 @@ def test_a_moved_transform_param_is_that_of_its_layer_in_a_net_of_either_format(
 def test_many_fields_of_forks_in_one_line_are_removed_in_linear_steps():
     block = "data_param { " + "transform_param { mirror: true } " * 2000 + "debug: 1 " * 2000 + "}"
     with pytest.raises(InputError, match=r"n:1: 'debug' \(column 66054\) is not a field of DataParameter"):
-        read_net_text(DATA % block, "n")
+        read_net_text(DATA % block, "n").check_read()
     assert read_net_text(LAYER % ("debug: 1 " * 2000)).ignored[0].endswith("(and on 1999 more lines)")

@@ -105,10 +105,18 @@ REFUSED = {
     ),
     "no interval": ("net: 'a.prototxt' test_iter: 1", ": the solver has test nets but no test_interval; set it"),
     "a test of nothing": (
-        "net: 'a.prototxt' test_interval: 1\ntest_iter: 1\ntest_iter: 0",
-        ":3: test_iter 0 is too few; give 1 or more",
+        "net: 'a.prototxt' test_interval: 1\ntest_iter: 1\ntest_iter: -1",
+        ":3: test_iter -1 is too few; give 1 or more, or 0 for no test",
     ),
 }
+
+
+def test_a_net_whose_test_iter_is_0_is_not_tested(solver):
+    assert nets_tested(solver("net: 'a.prototxt' test_iter: 0")) == []
+    read = solver("train_net: 'a.prototxt' test_net: 'a.prototxt' test_net: 'b.prototxt' test_interval: 1 "
+                  "test_iter: 0 test_iter: 3")  # fmt: skip
+    (tested,) = nets_tested(read)
+    assert tested.iterations == 3 and tested.net.path.endswith("b.prototxt")
 
 
 @pytest.mark.parametrize("case", REFUSED)

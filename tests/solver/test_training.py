@@ -265,6 +265,25 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_snapshots_from_bef
         assert all(np.isfinite(blob).all() for blobs in read_weights(path).values() for blob in blobs)
 
 
+@pytest.mark.parametrize("unset", [True, False])
+def test_a_loss_that_no_update_made_is_not_blamed_on_the_rate(tmp_path, unset):
+    layers = 'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 }'
+    layers += f"data_filler {{ value: {3e38 if not unset else 1e3} }} }} }}"
+    for i in range(18 if unset else 0):
+        layers += f'layer {{ name: "bn{i}" type: "BatchNorm" bottom: "x" top: "x" '
+        layers += "batch_norm_param { use_global_stats: true } }"
+    layers += 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 '
+    layers += 'weight_filler { type: "constant" value: 9 } } }'
+    layers += 'layer { name: "l" type: "EuclideanLoss" bottom: "y" bottom: "y" top: "l" }'
+    (tmp_path / "n.prototxt").write_text(layers)
+    (tmp_path / "s.prototxt").write_text(f'net: "{tmp_path}/n.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 1')
+    with Solver(tmp_path / "s.prototxt", device="cpu") as solver, pytest.raises(DivergenceError) as caught:
+        solver.solve()
+    assert "the loss of iteration 0 is nan before any update, and no base_lr changes that; " in str(caught.value)
+    assert ("layer 'bn0' uses statistics that no training sets, 0 without weights" in str(caught.value)) == unset
+    assert "give trained weights, --weights" in str(caught.value) and "base_lr below" not in str(caught.value)
+
+
 def test_the_loss_that_is_not_finite_is_displayed_and_its_iteration_named(tmp_path):
     seen = []
     fields = {"base_lr": 1e30, "momentum": None, "display": 1, "test_iter": None, "test_interval": None}

@@ -17,6 +17,7 @@ LAYER, SOLVER = LayerParameter.DESCRIPTOR.fields_by_name, SolverParameter.DESCRI
         ("inner_product_params", "inner_product_param"),
         ("relu_parma", "relu_param"),
         ("tpo", "top"),
+        ("tops", "top"),
     ],
 )
 def test_a_name_of_few_edits_is_found(wrote, meant):
@@ -33,6 +34,11 @@ def test_a_name_of_few_edits_is_found(wrote, meant):
         ("gpu_index", SOLVER),
         ("cache", ["scale", "source"]),
         ("new_dim", ["new_width"]),
+        ("RPN", ["RNN", "ReLU"]),
+        ("GELU", ["ELU", "ReLU6"]),
+        ("Min", ["MVN"]),
+        ("Rescale", ["Reshape"]),
+        ("AMSoftmax", ["Softmax"]),
         ("x" * 10_000, LAYER),
         ("", LAYER),
     ],

@@ -47,7 +47,9 @@ def forward_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
 
 
 def wgrad_workspace_bytes(op: Embed, roles: Collection[str]) -> int:
-    return forward_workspace_bytes(op, roles) + slices.column_sums_workspace_bytes(op, op.count, op.width)
+    sums_bias = "dw1" in roles or "dw1" + CARRY in roles
+    bias = slices.column_sums_workspace_bytes(op, op.count, op.width) if sums_bias else 0
+    return forward_workspace_bytes(op, roles) + bias
 
 
 def wgrad_carry_bytes(op: Embed, role: str) -> int:

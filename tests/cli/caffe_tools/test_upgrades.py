@@ -59,3 +59,9 @@ def test_files_that_cannot_be_upgraded_have_caffes_exit_codes(caffe, tmp_path, n
     assert run.code == code and run.log[-1][0] == "E" and not (tmp_path / "new").exists()
     assert caffe(name, tmp_path / "absent", tmp_path / "new").code == 2
     assert caffe(name, tmp_path / "old").code == 1
+
+
+def test_a_block_that_the_schema_does_not_have_is_refused_and_not_left_out(caffe, tmp_path):
+    (tmp_path / "old").write_text('layer { name: "d" type: "MyData" top: "x" my_data_param { source: "y" } }')
+    run = caffe("upgrade_net_proto_text", tmp_path / "old", tmp_path / "new")
+    assert run.code == 2 and "'my_data_param' (column" in run.text and not (tmp_path / "new").exists()

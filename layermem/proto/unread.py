@@ -1,0 +1,117 @@
+"""Sets aside what the schema does not have in layers whose shapes may be known without it.
+
+A plan needs the shapes of blobs, and no pixel: a source of an unknown type has those that the user gives, and a source
+of images those that its crop states.  So an error about one of these is kept until the net is built (graph/net.py):
+
+    a block that resembles no block of the schema              my_data_param { }
+    a type of an old `layers` block                            type: VIDEO_DATA
+    a field, or a named value, in a layer without bottoms      transform_param { noise_param { } }
+    all but the largest of several resize_param in such        a fork draws one of them from time to time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from layermem.errors import InputError
+from layermem.proto.blanking import FieldText
+from layermem.proto.explain import wrong_value
+from layermem.proto.forks import REPEATED, augments, owner_name, repeated_refusal
+from layermem.proto.outline import Field, Outline, Token, Unread
+from layermem.proto.remedy import unknown_field
+from layermem.proto.schema import Message
+from layermem.proto.upgrade import v2_type
+from layermem.utils.similar import did_you_mean
+
+_LAYERS = ("layer", "layers")
+_V0 = ("layers", "layer")
+_BLOCK = "_param"
+
+
+def set_aside(text: str, message: Message, layout: Outline, path: str) -> tuple[str, dict[int, tuple[Unread, ...]]]:
+    """Return `text` with blanks for what is set aside, and the errors about it by index of the layer."""
+    return _Reader(text, message, layout, path).run()
+
+
+class _Reader:
+    def __init__(self, text: str, message: Message, layout: Outline, path: str):
+        self.fields = FieldText(text, message.DESCRIPTOR, layout)
+        self.message, self.layout, self.path = message, layout, path
+
+    def run(self) -> tuple[str, dict[int, tuple[Unread, ...]]]:
+        spans, unread = [], {}
+        if self.layout.lines(*_V0):
+            return self.fields.text, {}
+        for index, fields in enumerate(self._layers()):
+            found = [(self.fields.span(field), each) for field, each in self._unread(fields)]
+            spans += [span for span, _ in found]
+            if found:
+                unread[index] = tuple(each for _, each in found)
+        return self.fields.blanked(spans), unread
+
+    def _layers(self) -> Iterator[Sequence[Field]]:
+        """The fields of each layer."""
+        fields = self.layout.fields
+        begins = [i for i, field in enumerate(fields) if len(field.path) == 1 and field.path[0] in _LAYERS]
+        for begin, end in zip(begins, [*begins[1:], len(fields)]):
+            yield [field for field in fields[begin + 1 : end] if field.path[0] in _LAYERS]
+
+    def _unread(self, fields: Sequence[Field]) -> Iterator[tuple[Field, Unread]]:
+        stated = {field.path[1] for field in fields if len(field.path) == 2}
+        if not {"type", "top"} <= stated:
+            return
+        is_source = "bottom" not in stated
+        left_out = self._smaller(fields) if is_source else []
+        end = 0
+        for field in fields:
+            at = self.fields.offset(*field.value)
+            owner, name = self.fields.owner(field.path[:-1]), field.path[-1]
+            if at < end or owner is None or self.fields.text[at].isspace():
+                continue
+            if field in left_out:
+                what = f"is given a second time in this {owner.name}: {repeated_refusal(owner.name, name)}"
+                found = self._error(field, f"'{name}' (column {self._column(field)}) {what}", augments=True)
+            elif name not in owner.fields_by_name and (
+                (len(field.path) > 2 and is_source) or self._is_block(owner, field)
+            ):
+                what = unknown_field(owner.name, name, self._column(field), self.message)
+                found = self._error(field, what, augments=augments(owner_name(owner), name))
+            elif self._has_wrong_name(owner, field) and (is_source or field.path == ("layers", "type")):
+                word = self.fields.word(field)
+                what = wrong_value(Token("word", word, *field.value), field.value[1], self.message, field)
+                found = self._error(field, what, type=v2_type(word) if len(field.path) == 2 else "")
+            else:
+                continue
+            end = self.fields.span(field)[1]
+            yield field, found
+
+    def _smaller(self, fields: Sequence[Field]) -> list[Field]:
+        """The blocks of a repeated field but the one of the most pixels."""
+        sizes: dict[Field, int] = {}
+        last = None
+        for field in fields:
+            owner = self.fields.owner(field.path[:-1])
+            if owner is not None and (owner.name, field.path[-1]) in REPEATED:
+                last, sizes[field] = field, 1
+            elif last and field.path[:-1] == last.path and field.path[-1] in ("height", "width"):
+                word = self.fields.word(field)
+                sizes[last] *= int(word) if word.isdecimal() else 1
+        largest = max(sizes, key=lambda field: sizes[field], default=None)
+        return [field for field in sizes if field != largest]
+
+    def _is_block(self, owner: Message, field: Field) -> bool:
+        """Whether an unknown field is a block of a layer that resembles no block of the schema."""
+        name = field.path[-1]
+        return len(field.path) == 2 and name.endswith(_BLOCK) and not did_you_mean(name, owner.fields_by_name)
+
+    def _has_wrong_name(self, owner: Message, field: Field) -> bool:
+        """Whether the value of a field with named values is a name that it does not have."""
+        known, word = owner.fields_by_name.get(field.path[-1]), self.fields.word(field)
+        named = known is not None and known.enum_type is not None and word.isidentifier()
+        return bool(named and word not in known.enum_type.values_by_name)
+
+    def _column(self, field: Field) -> int:
+        return self.fields.span(field)[0] - self.fields.offset(field.line, 1) + 1
+
+    def _error(self, field: Field, what: str, *, augments: bool = False, type: str = "") -> Unread:
+        return Unread(InputError(what, path=self.path, line=field.line), augments, type)
