@@ -51,9 +51,9 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
 
         check_tensorboard(arguments.tensorboard)
     if arguments.plot:
-        from layermem.integrations.page.curves import check_curves
+        from layermem.integrations.page.timeline import check_plot
 
-        check_curves(arguments.plot)
+        check_plot(arguments.plot)
 
 
 class RunOutputs:

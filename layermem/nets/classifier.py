@@ -22,7 +22,7 @@ XAVIER = filler("xavier")
 MAX_BATCH = 64
 SCALE = 0.017  # factor of pixels after the mean: about one over their standard deviation
 TESTS = 10  # tests in a training
-DISPLAYS = 10  # displays in an epoch of many batches
+MAX_DISPLAY = 100  # batches between displays, one epoch if that has fewer
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Family:
     least: int  # smallest shorter side, in pixels
     largest: int  # largest longer side, in pixels
     base_lr: float
+    initial_test: bool = True  # False: before the first batch, its BatchNorm has no statistics, and the loss is NaN
 
 
 def _lenet(net: NetText, classes: int) -> str:
@@ -79,7 +80,7 @@ def family_of(name: str) -> Family:
             x = cifar_layers(net, depth)
             return net.fc("scores", x, param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=MSRA)
 
-        return Family(f"ResNet-{depth}", layers, 16, 512, 0.05)
+        return Family(f"ResNet-{depth}", layers, 16, 512, 0.05, initial_test=False)
     return {
         "lenet": Family("LeNet", _lenet, 16, 96, 0.01),
         "squeezenet": Family("SqueezeNet 1.1", _squeezenet, 48, 1024, 0.01),
@@ -165,6 +166,8 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
     tests: dict[str, Value] = {}
     if test_batch:
         tests = {"test_iter": images.test_count // test_batch, "test_interval": every}
+        if not family.initial_test:
+            tests["test_initialization"] = False
     return solver(
         [f"{epochs} epochs of {epoch} batches; the learning rate falls linearly to 0."],
         net="train_val.prototxt",
@@ -175,6 +178,7 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
         max_iter=epochs * epoch,
         momentum=0.9,
         weight_decay=0.0005,
-        display=max(1, epoch // DISPLAYS),
+        display=min(epoch, MAX_DISPLAY),
+        random_seed=1,
         snapshot_prefix=f"{folder}/snapshot",
     )
