@@ -59,7 +59,12 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder, with one subfolder for each class")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        help="the folder, with one subfolder for each class, or with train/ and val/ of such folders",
+    )
     parser.add_argument(
         "out",
         metavar="OUT",
@@ -70,7 +75,6 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
         "--test",
         metavar="SHARE",
         type=share,
-        default=0.2,
         help="share of each class for the test set, as 20%% or 0.2 (default: 20%%)",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of split and order (default: 0)")
@@ -195,6 +199,9 @@ def run_folder(arguments: argparse.Namespace) -> int:
     counts = f"{sum(made.train):,} images to train, {sum(made.test):,} to test"
     print(wrap(f"{arguments.out}: {counts}, {len(made.classes):,} classes, {'x'.join(map(str, made.shape))}"))
     _print_classes(made.classes, {"train": made.train, "test": made.test})
+    if len(made.classes) == 1:
+        remark = "there is one class, and a net that names it always is right; put each class into a folder of its own"
+        print(wrap(f"{'remark':<9}{remark}"))
     return 0
 
 
