@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.errors import InputError
 from layermem.utils.files import write_together
-from layermem.utils.text import wrap
+from layermem.utils.text import printable, wrap
 
 if TYPE_CHECKING:
     from layermem.nets.classifier import ImageSet
@@ -93,7 +94,9 @@ def run_init(arguments: argparse.Namespace) -> int:
         return 0
     shape = "x".join(map(str, images.shape))
     print(wrap(f"{folder}: {name} for {images.classes} classes of {shape} images: {', '.join(files)}"))
-    print(wrap(f"train it with `layermem train --solver {folder / 'solver.prototxt'}`"))
+    print(
+        printable(f"train with      {shlex.join(['layermem', 'train', '--solver', str(folder / 'solver.prototxt')])}")
+    )
     return 0
 
 

@@ -196,6 +196,8 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
+        for line in () if is_quiet() else outputs.closing_lines():
+            print(line, flush=True)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
 
 

@@ -37,7 +37,8 @@ def test_every_net_trains_on_the_data_set_and_its_deploy_net_has_the_same_layers
 
 
 def test_the_files_have_the_numbers_of_the_data_set(layermem, data, tmp_path):
-    assert layermem("init", "net", "--data", "data", "--epochs", "20", "--batch", "5", "--mirror").code == 0
+    made = layermem("init", "net", "--data", "data", "--epochs", "20", "--batch", "5", "--mirror")
+    assert made.code == 0 and made.out.splitlines()[-1] == "train with      layermem train --solver net/solver.prototxt"
     train, deploy, solver = (Path("net", f"{name}.prototxt").read_text() for name in ("train_val", "deploy", "solver"))
     assert train.count("mean_value") == 6 and train.count("mirror: true") == 1 and "num_output: 4" in train
     assert (
