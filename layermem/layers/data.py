@@ -326,9 +326,13 @@ def make_feed_layer(
 
 
 def shape_options(param: Message) -> str:
-    """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes."""
-    label_form = FEED_LAYERS.get(param.type, FeedLayer).label_form
-    return " ".join(f"--input {top}={label_form if i else 'N,C,H,W'}" for i, top in enumerate(param.top))
+    """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes.  The
+    numbers that `param` states are filled in."""
+    cls = FEED_LAYERS.get(param.type, FeedLayer)
+    batch = cls.stated_batch(param) or "N"
+    image = ",".join(str(number or letter) for number, letter in zip((batch, *cls.image_in(param)), "NCHW"))
+    forms = (cls.label_form.replace("N", str(batch)) if i else image for i in range(len(param.top)))
+    return " ".join(f"--input {top}={form}" for top, form in zip(param.top, forms))
 
 
 def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:
