@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -110,6 +110,18 @@ class Feeds:
         position = self._restored.pop((index, layer), None)
         if position is not None:
             feed.restore(position)
+
+    def layers_of(self, index: int, tops: Mapping[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
+        """Return the arrays of each Input or MemoryData layer of net `index`; `tops` has all tops of each of them."""
+        layers = {name: feed for name, feed in self.feeds[index].items() if isinstance(feed, ArrayFeed)}
+        layers = {name: feed for name, feed in layers.items() if tops.keys() & set(feed.tops)}
+        wanted = {top for feed in layers.values() for top in feed.tops}
+        if not tops or wanted != tops.keys():
+            missing = " ".join(sorted(wanted - tops.keys())) or "none"
+            unknown = " ".join(sorted(tops.keys() - wanted)) or "none"
+            what = f"give() by tops of net '{self.nets[index].name}': missing {missing}, not of such layers {unknown}"
+            raise InputError(f"{what}; name all tops of Input and MemoryData layers that you give")
+        return {name: [tops[top] for top in feed.tops] for name, feed in layers.items()}
 
     def position(self, index: int) -> Position:
         """The position of the next batch of net `index`, by layer, as values that JSON can hold."""

@@ -367,13 +367,19 @@ class Training:
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
     @exclusive
-    def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
+    def give(self, layer: str | None = None, *arrays: np.ndarray, test: int | None = None, **tops: np.ndarray) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
+        Without a layer, those of several by the names of their tops: give(data=x, label=y).
 
         An array holds whole batches along its first axis, which iterations read in turn, cyclically; a shorter last
         batch is an error.
         """
-        self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
+        index, feeds = 0 if test is None else 1 + test, self._engine.open_feeds
+        if layer is not None and tops:
+            raise InputError("give() takes a layer and its arrays, or arrays by the names of tops; leave out one")
+        given = feeds.layers_of(index, tops) if layer is None else {layer: arrays}
+        for name, of_layer in given.items():
+            feeds.give(index, name, of_layer)
 
     @exclusive
     def close(self) -> None:
