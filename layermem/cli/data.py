@@ -10,7 +10,7 @@ from layermem.cli.options import Options, VerbParser, Verbs, add_json, add_verb,
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
 from layermem.utils.progress import track_progress
-from layermem.utils.text import printable, wrap
+from layermem.utils.text import count_text, printable, wrap
 
 if TYPE_CHECKING:
     from layermem.data.databases import ImageOptions
@@ -197,7 +197,8 @@ def run_folder(arguments: argparse.Namespace) -> int:
         print_json(vars(made))
         return 0
     counts = f"{sum(made.train):,} images to train, {sum(made.test):,} to test"
-    print(wrap(f"{arguments.out}: {counts}, {len(made.classes):,} classes, {'x'.join(map(str, made.shape))}"))
+    classes = count_text(len(made.classes), "class")
+    print(wrap(f"{arguments.out}: {counts}, {classes}, {'x'.join(map(str, made.shape))}"))
     _print_classes(made.classes, {"train": made.train, "test": made.test})
     if len(made.classes) == 1:
         remark = "there is one class, and a net that names it always is right; put each class into a folder of its own"

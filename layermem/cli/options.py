@@ -96,7 +96,8 @@ class VerbParser(Parser):
     @contextmanager
     def _nothing_required(self) -> Iterator[None]:
         """Parse without required options, since an unknown word says more than the option that it should have been."""
-        required = [each for each in (*self._actions, *self._mutually_exclusive_groups) if each.required]
+        all_of: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [each for each in all_of if each.required]
         for each in required:
             each.required = False
         try:

@@ -190,7 +190,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
-            print(summary(solver.report), end="", flush=True)
+            print(summary(solver.report, short=not arguments.verbose), end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))

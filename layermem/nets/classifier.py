@@ -42,6 +42,10 @@ class ImageSet:
     mean_values: tuple[float, ...]
     mirror: bool = False
 
+    @property
+    def classes_text(self) -> str:
+        return f"{self.classes} class{'' if self.classes == 1 else 'es'}"
+
 
 @dataclass(frozen=True)
 class Family:
@@ -116,7 +120,7 @@ def largest_divisor(number: int, most: int) -> int:
 
 
 def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> NetText:
-    net = NetText(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
+    net = NetText(f"{family.name} ({images.classes_text})", notes=[f"{family.name} for {images.classes_text}."])
     for phase, source, size in (("TRAIN", images.train, batch), ("TEST", images.test, test_batch)):
         if size:
             fields: dict[str, Value] = {"source": source, "batch_size": size, "backend": Word("LMDB")}
@@ -147,7 +151,7 @@ def _deploy(family: Family, images: ImageSet) -> NetText:
     colours = "blue, green, red" if channels == 3 else "gray"
     means = " ".join(f"{value:g}" for value in images.mean_values)
     net = NetText(
-        f"{family.name} ({images.classes} classes)",
+        f"{family.name} ({images.classes_text})",
         notes=[
             f"Reads {height}x{width} images, {colours}, as (pixel - mean) * {SCALE}, with pixels of 0 to 255,",
             f"and mean {means}.  Its output is the probability of each class of labels.txt.",

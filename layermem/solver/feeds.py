@@ -111,8 +111,15 @@ class Feeds:
         if position is not None:
             feed.restore(position)
 
-    def layers_of(self, index: int, tops: Mapping[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
-        """Return the arrays of each Input or MemoryData layer of net `index`; `tops` has all tops of each of them."""
+    def by_layer(
+        self, index: int, layer: str | None, arrays: Sequence[np.ndarray], tops: Mapping[str, np.ndarray]
+    ) -> dict[str, Sequence[np.ndarray]]:
+        """Return the arrays of each Input or MemoryData layer of net `index`: `arrays` of `layer`, or those of the
+        layers that have `tops`, which are all tops of each of them."""
+        if layer is not None:
+            if tops:
+                raise InputError("give() takes a layer and its arrays, or arrays by the names of tops; leave out one")
+            return {layer: arrays}
         layers = {name: feed for name, feed in self.feeds[index].items() if isinstance(feed, ArrayFeed)}
         layers = {name: feed for name, feed in layers.items() if tops.keys() & set(feed.tops)}
         wanted = {top for feed in layers.values() for top in feed.tops}

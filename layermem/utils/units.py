@@ -113,6 +113,12 @@ def format_change(share: float) -> str:
     return "+0.0 %" if text == "-0.0%" else text.replace("%", " %")
 
 
+def format_beside(share: float, what: str) -> str:
+    """Return a relative change in words: 0.123 -> '+12.3 % over WHAT', -0.028 -> '2.8 % less than WHAT'."""
+    change = format_change(share)
+    return f"{change[1:]} less than {what}" if change.startswith("-") else f"{change} over {what}"
+
+
 def format_share(part: float, whole: float) -> str:
     """Return one amount as a share of another: 1, 8 -> '12.5 %'."""
     return f"{part / whole:.1%}".replace("%", " %") if whole else "0 %"

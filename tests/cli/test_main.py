@@ -254,7 +254,7 @@ def test_a_machine_of_small_limits_gets_a_sentence(limit, code, tmp_path):
         (("convert", "x.onnx", "y.prototxt"), "is an ONNX model; use `layermem convert from-onnx MODEL NET OUT`"),
     ],
 )
-def test_a_command_that_is_nearly_right_is_told_what_is_right(layermem, words, says):
+def test_the_error_of_a_command_that_is_nearly_right_says_what_is_right(layermem, words, says):
     ended = layermem(*words)
     assert ended.code == 2 and says in ended.sentence
 

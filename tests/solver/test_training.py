@@ -278,6 +278,16 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_snapshots_from_bef
         assert all(np.isfinite(blob).all() for blobs in read_weights(path).values() for blob in blobs)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_are_not_finite_are_named_instead_of_the_learning_rate(tmp_path, bad):
+    fields = {"momentum": None, "test_iter": None, "test_interval": None}
+    with Solver(solver_file(COUNTING, tmp_path, **fields), device="cpu") as solver:
+        solver.give(x=[[1, bad]])
+        with pytest.raises(DivergenceError, match="the last batch of 'in' has NaN or infinite values") as caught:
+            solver.solve()
+    assert "base_lr" not in str(caught.value)
+
+
 def test_the_loss_that_is_not_finite_is_displayed_and_its_iteration_named(tmp_path):
     seen = []
     fields = {"base_lr": 1e30, "momentum": None, "display": 1, "test_iter": None, "test_interval": None}
