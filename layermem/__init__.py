@@ -5,6 +5,7 @@
     Classifier         classes of images, as pycaffe's; Detector: of windows in images
     io                 images and messages: load_image, Transformer, ...
     plan(...)          the memory and time of a training step, before it runs
+    compare(...)       the same under several strategies
     compile(...)       the checked schedules themselves
     caffe              pycaffe's names, so that scripts written for it run as they are
     deploy(...)        a train_val.prototxt as a net that predicts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from layermem import io as io
     from layermem.api import Net as Net
     from layermem.api import Solver as Solver
+    from layermem.api import compare as compare
     from layermem.api import compile as compile
     from layermem.api import deploy as deploy
     from layermem.api import plan as plan
@@ -41,7 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P",
-    "PythonLayer", "Solver", "caffe", "compile", "deploy", "io", "plan", "to_proto",
+    "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
 

@@ -2,12 +2,13 @@
 
 net = layermem.Net("lenet.prototxt", batch=32)
 report = layermem.plan(net, budget="50%")                  the memory of a training step
+reports = layermem.compare("lenet.prototxt", budget="50%")  those of several strategies, the fastest first
 program = layermem.compile(solver="solver.prototxt", strategy="liveness")       the schedules themselves
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from os import PathLike
 from typing import ParamSpec
@@ -25,11 +26,12 @@ from layermem.planning.hints import Hints
 from layermem.planning.job import Budget
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
+from layermem.report.comparison import evaluate_all, rank, select_strategies
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
 
-__all__ = ["Net", "Solver", "build_net", "compile", "default_device", "deploy", "job_of", "plan"]
+__all__ = ["Net", "Solver", "build_net", "compare", "compile", "default_device", "deploy", "job_of", "plan"]
 
 Path = str | PathLike[str]
 
@@ -55,7 +57,7 @@ def plan(
     """Plan a training step of `net`, or of all nets of `solver`, on `device`; return its memory and time.
 
     strategy   by default `auto` under a budget, else `liveness`
-    budget     bytes (also 1.5e9), "2GiB", "50%" of the memory of strategy `caffe`, or "free": the free memory of a GPU;
+    budget     bytes (also 1.5e9), "2GiB", "50%" of the memory of strategy `caffe`, or "free": what the device has left;
                if nothing fits, the answer is not `feasible`
     host_budget  the same for offloaded bytes; None is no limit, or 0 for a device that computes in the host's memory
     spill      folder for a file of offloaded bytes; its rates are measured unless they are known
@@ -73,6 +75,36 @@ def plan(
     )
     job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
     return evaluate(job.with_host_budget(host_budget).with_slices(slices), strategy, budget, saved)
+
+
+def compare(
+    net: Source | Net | graph_net.Net | None = None,
+    *,
+    solver: Path | SolverFile | None = None,
+    strategies: Sequence[str] | None = None,
+    budget: Budget = None,
+    host_budget: Budget = None,
+    spill: Path | None = None,
+    device: str | Device | None = None,
+    costs: Costs | Path | None = None,
+    batch: int | None = None,
+    hints: Hints = Hints(),
+    slices: str | None = None,
+    allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
+) -> list[PlanReport]:
+    """The reports of several strategies for the same step, the fastest first, and those that fit no budget last.
+
+    strategies   names; by default those of `layermem compare`
+    The other arguments are those of `plan`.
+    """
+    names = select_strategies(None if strategies is None else ",".join(strategies))
+    step = StepOptions(
+        device=device or default_device(), costs=costs, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill
+    )
+    job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
+    return rank(evaluate_all(job.with_host_budget(host_budget).with_slices(slices), names, budget))
 
 
 P = ParamSpec("P")

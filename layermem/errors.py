@@ -1,6 +1,6 @@
 """All errors for users, and the exit codes of the command.
 
-LayermemError
+LayermemError            a RuntimeError, which pycaffe raises for most of them
  ├── InputError      2   a file, option or net is wrong: where, what, and what would work
  ├── BudgetError     3   no plan fits the budget: the budget, the minimum, and what uses the memory at the peak
  ├── DeviceError     4   the device is missing or failed
@@ -11,10 +11,11 @@ LayermemError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 
-class LayermemError(Exception):
+class LayermemError(RuntimeError):
     """Base of all errors that are reported as text, without a traceback.
 
     With several ranks: is_agreed is whether all raise the error at the same point; is_reported, whether another rank
@@ -48,7 +49,7 @@ class InputError(LayermemError):
 
     def __init__(self, what: str, *, path: str | None = None, line: int | None = None, layer: str | None = None):
         self.what, self.path, self.line, self.layer = what, path, line, layer
-        super().__init__(what)
+        RuntimeError.__init__(self, what)  # a class of input_error_of has another base, whose arguments may differ
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.path, self.line) if part is not None)
@@ -59,12 +60,38 @@ class InputError(LayermemError):
         """Return this error with the unknown parts of its location filled in; a line is taken only with its own
         file."""
         other_file = self.path is not None and path is not None and self.path != path
-        return type(self)(
+        error = type(self)(
             self.what,
             path=self.path if self.path is not None else path,
             line=self.line if self.line is not None or other_file else line,
             layer=self.layer if self.layer is not None else layer,
         )
+        own = {name: value for name, value in vars(self).items() if name not in vars(InputError) | vars(LayermemError)}
+        error.__dict__.update({**own, **vars(error)})  # attributes of an exception of the user's code
+        return error
+
+
+class ArgumentError(InputError, ValueError):
+    """An argument of a function is wrong: a number, an array, a shape."""
+
+
+@cache
+def input_error_of(kind: Any) -> type[InputError]:
+    """The class of errors that are both an InputError and a `kind`, a class, for callers that catch the latter."""
+    if issubclass(InputError, kind) or not issubclass(kind, Exception):
+        return InputError
+    try:
+        made = type("InputError", (InputError, kind), {"__module__": __name__, "__reduce__": _reduced})
+        made("")
+    except TypeError:  # `kind` permits no subclass, or needs other arguments
+        return InputError
+    return made
+
+
+def _reduced(error: InputError) -> tuple[Any, ...]:
+    """Let another process restore the error as an InputError, since it may not have the other class."""
+    own = ("what", "path", "line", "layer", "is_agreed", "is_reported")
+    return _restored, (InputError, error.args, {name: getattr(error, name) for name in own})
 
 
 class BudgetError(LayermemError):

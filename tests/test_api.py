@@ -19,7 +19,7 @@ NET = "prototxt/mnist/train_val.prototxt"
 def test_the_public_names():
     assert layermem.__all__ == [
         "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec",
-        "P", "PythonLayer", "Solver", "caffe", "compile", "deploy", "io", "plan", "to_proto",
+        "P", "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "io", "plan", "to_proto",
     ]  # fmt: skip
     assert set(layermem.__all__) <= set(dir(layermem))
 
@@ -162,3 +162,16 @@ def test_an_implementation_of_protobuf_that_is_not_there_is_ignored_with_a_word(
     assert ended.returncode == 0 and "LeNet" in ended.stdout
     [said] = ended.stderr.splitlines()
     assert f"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION={chosen} is not there" in said and "unset it" in said
+
+
+def test_strategies_are_compared_in_one_call_as_by_the_command():
+    reports = layermem.compare(NET, budget="60%", device="cpu", batch=8)
+    assert [each.feasible for each in reports] == sorted((each.feasible for each in reports), reverse=True)
+    fitting = [each for each in reports if each.feasible]
+    assert [each.seconds for each in fitting] == sorted(each.seconds for each in fitting)
+    chosen = layermem.compare(NET, strategies=["auto", "sublinear"], budget="60%", device="cpu", batch=8)
+    alone = layermem.plan(NET, strategy="sublinear", budget="60%", device="cpu", batch=8)
+    (found,) = (each for each in chosen if each.strategy == "sublinear")
+    assert len(chosen) == 2 and (found.seconds, found.peak_bytes) == (alone.seconds, alone.peak_bytes)
+    with pytest.raises(layermem.InputError, match="unknown strategy"):
+        layermem.compare(NET, strategies=["fastest"], device="cpu")

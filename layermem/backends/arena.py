@@ -22,7 +22,7 @@ from layermem.utils.units import format_bytes
 
 Bytes = npt.NDArray[np.uint8]
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 POISON = 0xFF  # four or eight such bytes are NaN
 UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
 WORD = 4  # bytes of UNTOUCHED
@@ -78,17 +78,33 @@ class Arena:
 
     def read(self, offset: int, tensor: Tensor, dtype: str | None = None) -> np.ndarray:
         """A copy of the tensor at `offset`, NCHW."""
-        return np.array(axes_of_caffe(self.view(offset, tensor, dtype)), order="C")
+        source = self.view(offset, tensor, dtype)
+        values = np.array(axes_of_caffe(source), order="C")
+        self.release(offset, source.nbytes)
+        return values
 
     def write(self, offset: int, tensor: Tensor, value: np.ndarray, dtype: str | None = None) -> None:
         """Set the tensor at `offset` from numbers in NCHW order, of any shape with the right count."""
         target = axes_of_caffe(self.view(offset, tensor, dtype))
         target[...] = np.asarray(value).reshape(target.shape)
+        self.release(offset, target.nbytes)
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
+        self.release(offset, nbytes)
 
     # -- the spill file --------------------------------------------------------------------------------------------
+
+    @property
+    def is_file(self) -> bool:
+        return self._map is not None
+
+    def release(self, offset: int, nbytes: int) -> None:
+        """Give back the pages of a span, which count as memory of the process.  The system keeps their content, in its
+        cache or in the file."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            start = offset // PAGE * PAGE
+            self._map.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)
 
     def flush(self) -> None:
         """Wait until all bytes of the spill file are on its device."""

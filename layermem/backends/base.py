@@ -27,7 +27,11 @@ from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import FP32, NARROW, BandRules, ByteImages, InnerProduct, OpRecord, Tensor
 from layermem.planning.gpus import TargetGpu
 from layermem.schedule.ir import Instruction
+from layermem.utils.free_memory import free_memory
+from layermem.utils.steps import report_step
+from layermem.utils.stopwatch import seconds_since
 from layermem.utils.text import choices
+from layermem.utils.units import format_bytes
 
 Memory: TypeAlias = Any  # a range of an arena: a NumPy view, or an address on another device
 Batch = Mapping[str, Sequence[npt.NDArray[Any] | ByteImages]]  # arrays (NCHW) by input layer
@@ -229,14 +233,21 @@ class Device:
         return 0 if self.shares_host_memory and not spill else None
 
     def free_bytes(self, host_bytes: int = 0) -> int:
-        """Bytes that an arena may take now, next to a host arena of `host_bytes`: the budget `free`."""
-        raise InputError(f"budget 'free' needs a GPU's driver; give a number of bytes for device {self.name}")
+        """Bytes that an arena may take now, next to `host_bytes` of the host for other things: the budget `free`."""
+        free = free_memory() if self.shares_host_memory else None
+        if free is None:
+            raise InputError(
+                f"budget 'free': this system does not say how much memory it has for device {self.name}; give a number "
+                "of bytes"
+            )
+        report_step("budget free: %s, %s", format_bytes(free.nbytes), free.whose)
+        return max(0, free.nbytes - host_bytes)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Seconds of the calls on their own, without launch latency if the device can measure that."""
         began = time.perf_counter()
         self.run(calls)
-        return time.perf_counter() - began
+        return seconds_since(began)
 
     def describe(self) -> str:
         """Return one line for `layermem devices`."""

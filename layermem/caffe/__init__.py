@@ -20,17 +20,30 @@ from layermem.python_layers.answering import install
 from layermem.utils.similar import did_you_mean
 
 if TYPE_CHECKING:
+    from layermem.caffe import _caffe as _caffe
+    from layermem.caffe import classifier as classifier
+    from layermem.caffe import coord_map as coord_map
+    from layermem.caffe import detector as detector
+    from layermem.caffe import draw as draw
     from layermem.caffe import io as io
+    from layermem.caffe import net_spec as net_spec
     from layermem.caffe import proto as proto
+    from layermem.caffe import pycaffe as pycaffe
     from layermem.caffe.modes import configure as configure
     from layermem.caffe.modes import set_device as set_device
     from layermem.caffe.modes import set_mode_cpu as set_mode_cpu
     from layermem.caffe.modes import set_mode_gpu as set_mode_gpu
     from layermem.caffe.modes import set_random_seed as set_random_seed
+    from layermem.caffe.net_spec import NetSpec as NetSpec
+    from layermem.caffe.net_spec import layers as layers
+    from layermem.caffe.net_spec import params as params
+    from layermem.caffe.net_spec import to_proto as to_proto
     from layermem.caffe.nets import Classifier as Classifier
     from layermem.caffe.nets import Detector as Detector
     from layermem.caffe.nets import Net as Net
     from layermem.caffe.nets import layer_type_list as layer_type_list
+    from layermem.caffe.process import NCCL as NCCL
+    from layermem.caffe.process import Timer as Timer
     from layermem.caffe.process import has_nccl as has_nccl
     from layermem.caffe.process import init_log as init_log
     from layermem.caffe.process import log as log
@@ -46,78 +59,51 @@ if TYPE_CHECKING:
     from layermem.caffe.solvers import RMSPropSolver as RMSPropSolver
     from layermem.caffe.solvers import SGDSolver as SGDSolver
     from layermem.caffe.solvers import get_solver as get_solver
-    from layermem.spec import L, P
-    from layermem.spec import NetSpec as NetSpec
-    from layermem.spec import to_proto as to_proto
-
-    layers, params = L, P
 
 TRAIN, TEST = 0, 1
 __version__ = "1.0.0"  # the version of pycaffe with this API
 
-_MODES = ("configure", "set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed")
-_NETS = ("Classifier", "Detector", "Net", "layer_type_list")
-_PROCESS = (
-    "has_nccl",
-    "init_log",
-    "log",
-    "set_multiprocess",
-    "set_solver_count",
-    "set_solver_rank",
-    "solver_count",
-    "solver_rank",
-)
-_SOLVERS = (
-    "AdaDeltaSolver",
-    "AdaGradSolver",
-    "AdamSolver",
-    "NesterovSolver",
-    "RMSPropSolver",
-    "SGDSolver",
-    "get_solver",
-)
-_SPEC = {"NetSpec": "NetSpec", "layers": "L", "params": "P", "to_proto": "to_proto"}
-_MODULES = ("io", "proto")
-# Names of pycaffe and its forks that are missing here, with the reasons.
-ABSENT = {
-    "NCCL": "a net runs in one process; several GPUs are not used",
-    "Timer": "`layermem time` measures every layer",
-    "draw": "`layermem show` lists the layers of a net, and `layermem plan --plot` draws its memory",
+MODULES = ("_caffe", "classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "pycaffe")
+NAMES = {  # by the module of this package that has them
+    "modes": ("configure", "set_device", "set_mode_cpu", "set_mode_gpu", "set_random_seed"),
+    "net_spec": ("NetSpec", "layers", "params", "to_proto"),
+    "nets": ("Classifier", "Detector", "Net", "layer_type_list"),
+    "process": (
+        "NCCL",
+        "Timer",
+        "has_nccl",
+        "init_log",
+        "log",
+        "set_multiprocess",
+        "set_solver_count",
+        "set_solver_rank",
+        "solver_count",
+        "solver_rank",
+    ),
+    "solvers": (
+        "AdaDeltaSolver",
+        "AdaGradSolver",
+        "AdamSolver",
+        "NesterovSolver",
+        "RMSPropSolver",
+        "SGDSolver",
+        "get_solver",
+    ),
 }
+_MODULE_OF = {name: module for module, names in NAMES.items() for name in names}
 
-__all__ = ["TEST", "TRAIN", "Layer", "install", *_MODES, *_NETS, *_PROCESS, *_SOLVERS, *_SPEC, *_MODULES]
+__all__ = ["TEST", "TRAIN", "Layer", "install", *_MODULE_OF, *MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SPEC:
-        from layermem import spec
-
-        return getattr(spec, _SPEC[name])
-    if name in _MODES:
-        from layermem.caffe import modes
-
-        return getattr(modes, name)
-    if name in _NETS:
-        from layermem.caffe import nets
-
-        return getattr(nets, name)
-    if name in _SOLVERS:
-        from layermem.caffe import solvers
-
-        return getattr(solvers, name)
-    if name in _PROCESS:
-        from layermem.caffe import process
-
-        return getattr(process, name)
-    if name == "io":
-        return import_module("layermem.caffe.io")
-    if name == "proto":
-        return import_module("layermem.caffe.proto")
+    if name in MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in _MODULE_OF:
+        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     if name.startswith("__"):
         raise AttributeError(f"module 'caffe' has no attribute '{name}'")
-    reason = f": {ABSENT[name]}; " if name in ABSENT else ", which layermem answers; "
-    hint = did_you_mean(name, __all__) if name not in ABSENT else ""
-    raise AttributeError(f"no '{name}' in module 'caffe'{reason}{hint or f'it has {chr(32).join(sorted(__all__))}'}")
+    hint = did_you_mean(name, __all__) or f"it has {' '.join(sorted(__all__))}"
+    raise AttributeError(f"no '{name}' in module 'caffe', which layermem answers; {hint}")
 
 
 def __dir__() -> list[str]:

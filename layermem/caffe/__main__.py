@@ -32,11 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     install()
     sys.argv = [script, *arguments.arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    path = os.path.abspath(script)  # __file__ is absolute in a script that Python runs
+    sys.path[0] = os.path.dirname(path)
     try:
-        runpy.run_path(script, run_name="__main__")
+        runpy.run_path(path, run_name="__main__")
     except LayermemError as error:
-        _report([*error.lines, *_place(error, script)])
+        _report([*error.lines, *_place(error, path)])
         return error.exit_code
     return 0
 

@@ -49,6 +49,10 @@ class Map(NamedTuple):
         return Map(self.axis, 1 / self.scale, -self.shift / self.scale)
 
 
+class CannotCrop(InputError, AssertionError):
+    """No crop makes two tops equal."""
+
+
 IDENTITY = Map(None, np.ones(1), np.zeros(1))
 
 
@@ -63,7 +67,7 @@ def coord_map(fn: Function) -> Map | None:
         return None
     given = fn.params.get("pooling_param", fn.params.get("convolution_param", fn.params))
     if uneven := [name for name in given if name.endswith(("_h", "_w"))]:
-        raise InputError(f"crop does not read {uneven[0]} of a {fn.type_name}; give kernel_size, stride and pad")
+        raise CannotCrop(f"crop does not read {uneven[0]} of a {fn.type_name}; give kernel_size, stride and pad")
     stride, pad = _numbers(given.get("stride", 1)), _numbers(given.get("pad", 0))
     half = (_numbers(given["kernel_size"]) - 1) * _numbers(given.get("dilation", 1)) / 2
     if fn.type_name == "Deconvolution":
@@ -84,12 +88,12 @@ def crop(top_from: Top, top_to: Top) -> Top:
     """Return a Crop layer that cuts `top_from` to the pixels of `top_to`."""
     axis, scale, shift = coord_map_from_to(top_from, top_to)
     if np.any(scale != 1):
-        raise InputError(
+        raise CannotCrop(
             f"the tops differ in scale by {scale.tolist()}, which no crop changes; use strides that cancel out"
         )
     offset = 0 - shift
     if np.any(offset < 0) or np.any(offset != np.round(offset)):
-        raise InputError(
+        raise CannotCrop(
             f"a crop would begin at {offset.tolist()}; change the pads, so that it is a whole number from 0"
         )
     return L.Crop(top_from, top_to, axis=(1 if axis is None else axis) + 1, offset=[int(each) for each in offset])

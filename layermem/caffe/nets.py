@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import os
+from collections import OrderedDict
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
+
+import numpy as np
 
 import layermem.interactive.classifier as classifier
 import layermem.interactive.detector as detector
 import layermem.interactive.net as net
 from layermem.caffe import modes
-from layermem.errors import InputError
+from layermem.caffe.process import NCCL
+from layermem.errors import InputError, input_error_of
+from layermem.interactive.blob import Array, Blob, Named
+from layermem.interactive.passes import Passes
+from layermem.layers.data import FEEDS
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
 from layermem.utils.exclusive import exclusive
@@ -21,19 +27,100 @@ PHASE_NAMES = {number: name for name, number in PHASES.items()}
 
 
 class Pycaffe(net.Net):
-    """Methods of pycaffe's nets that layermem's lack."""
+    """What pycaffe's nets have, and layermem's lack or do in another way."""
 
     @exclusive
     def save_hdf5(self, path: PathName) -> None:
-        """Write the parameters to an HDF5 file, whose name ends in .h5 or .hdf5."""
-        if os.path.splitext(path)[1] not in (".h5", ".hdf5"):
-            raise InputError(f"'{os.fspath(path)}' does not end in .h5; rename it")
-        self.save(path)
+        """Write the parameters to an HDF5 file."""
+        self._write_weights(path, "weights.h5")
 
     @exclusive
     def load_hdf5(self, path: PathName) -> None:
         """Set parameters from an HDF5 file, by layer name."""
         self.load(path)
+
+    def _make_views(self) -> None:
+        """Make the mappings; of several layers of one name, `params` and `layer_dict` have the last, as pycaffe's."""
+        super()._make_views()
+        names = dict(zip(self._layer_names, self.layers))
+        if len(names) < len(self.layers):
+            self.layer_dict = OrderedDict(names)
+            unique = (layer.name for layer in self._definition.layers)
+            params = {name: self._params[own] for name, own in zip(self._layer_names, unique) if own in self._params}
+            self.params = Named("layer with parameters", params, f"those are: {' '.join(params)}")
+
+    def _run_before_forward(self, passes: Passes) -> None:
+        """Go through zeros, as Caffe does before the first pass: those of a forward pass over zeros."""
+        batch = {
+            node.layer.name: [np.zeros(top.shape, np.float32) for top in node.layer.tops]
+            for node in self._definition.nodes
+            if node.layer.type in FEEDS
+        }
+        passes.forward_on_zeros(batch, self._write_parameters)
+
+    # -- names of pycaffe's C++ class --------------------------------------------------------------------------------
+
+    @property
+    def _layer_names(self) -> list[str]:
+        in_file = self._definition.names_in_file
+        return [in_file.get(layer.name, layer.name) for layer in self._definition.layers]
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return list(self.blobs)
+
+    @property
+    def _blobs(self) -> list[Blob]:
+        return list(self.blobs.values())
+
+    @property
+    def _blob_loss_weights(self) -> list[float]:
+        return list(self.blob_loss_weights.values())
+
+    @property
+    def _inputs(self) -> list[int]:
+        return self._ids(self.inputs)
+
+    @property
+    def _outputs(self) -> list[int]:
+        return self._ids(self.outputs)
+
+    def _top_ids(self, layer: int) -> list[int]:
+        return self._ids(self._definition.layers[layer].message.top)
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        return self._ids(self._definition.layers[layer].message.bottom)
+
+    def _forward(self, start: int, end: int) -> float:
+        """Run layers `start` to `end`, by number, and return the objective of their losses."""
+        self.forward(start=self._unique(start), end=self._unique(end))
+        layers = self._definition.layers[start : end + 1]
+        losses = {name: self.blob_loss_weights[name] for layer in layers for name in layer.message.top}
+        return float(sum(weight * np.sum(self.blobs[name].data) for name, weight in losses.items() if weight))
+
+    def _backward(self, start: int, end: int) -> None:
+        """Run layers `start` down to `end`, by number, backward."""
+        self.backward(start=self._unique(start), end=self._unique(end))
+
+    def _unique(self, layer: int) -> str:
+        return self._definition.layers[layer].name
+
+    def _set_input_arrays(self, data: Array, labels: Array) -> None:
+        self.set_input_arrays(data, labels)
+
+    def _ids(self, names: Iterable[str]) -> list[int]:
+        numbers = {name: number for number, name in enumerate(self.blobs)}
+        return [numbers[name] for name in names]
+
+    def before_forward(self, run: object) -> None:
+        """Accept caffe.NCCL, which does nothing; InputError for a function, since a pass is one program."""
+        if not isinstance(run, NCCL):
+            raise InputError(
+                "a pass runs as one program, which calls no function between layers; run them one by one with "
+                "net.forward(start=.., end=..), or measure them with `layermem time`"
+            )
+
+    after_forward = before_backward = after_backward = before_forward
 
 
 class Net(Pycaffe):
@@ -63,7 +150,9 @@ class Net(Pycaffe):
             ("weights", "phase") if arguments and _is_path(arguments[0]) else ("phase", "level", "stages", "weights")
         )
         if len(arguments) > len(names):
-            raise InputError(f"caffe.Net takes a net, {', '.join(names)}; {len(arguments)} arguments follow the net")
+            raise input_error_of(TypeError)(
+                f"caffe.Net takes a net, {', '.join(names)}; {len(arguments)} arguments follow the net"
+            )
         given = {"phase": phase, "level": level, "stages": stages, "weights": weights, **dict(zip(names, arguments))}
         if given["phase"] not in (None, *PHASE_NAMES):
             raise InputError(f"no phase {given['phase']!r}; use caffe.TRAIN or caffe.TEST")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from layermem.errors import InputError
 from layermem.report.log import Log
@@ -45,6 +46,37 @@ def set_solver_rank(rank: int) -> None:
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Accept False; InputError for True."""
-    if multiprocess:
-        raise InputError("set_multiprocess asks for several processes, and a net runs in one; use False")
+    """Do nothing: set_solver_count says how many processes there are."""
+
+
+class NCCL:
+    """The communication of one process, which is none: `caffe.NCCL(solver, uid)` as BVLC Caffe's train.py makes it."""
+
+    def __init__(self, solver: object, uid: object):
+        """Accept what pycaffe takes, and ignore it."""
+
+    @staticmethod
+    def new_uid() -> bytes:
+        """Return an identifier for processes that train together."""
+        return b"\0"
+
+    def bcast(self) -> None:
+        """Do nothing: no other process waits for the parameters."""
+
+
+class Timer:
+    """A clock: `ms` are the milliseconds from start() to stop(), 0 before."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self._began: float | None = None
+
+    def start(self) -> None:
+        """Begin, unless it runs already."""
+        if self._began is None:
+            self._began = time.perf_counter()
+
+    def stop(self) -> None:
+        """End, and set `ms`."""
+        if self._began is not None:
+            self.ms, self._began = 1000 * (time.perf_counter() - self._began), None

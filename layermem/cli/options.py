@@ -14,9 +14,10 @@ from layermem.cli.old_names import stages
 from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.files import check_name
+from layermem.utils.free_memory import free_memory
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import choices, columns, nearest, wrap
-from layermem.utils.units import FREE, parse_bytes
+from layermem.utils.units import FREE, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
@@ -205,6 +206,15 @@ def budget_of(arguments: argparse.Namespace) -> str | None:
     return FREE if budget is None and arguments.gpu is not None else budget
 
 
+def free_line(arguments: argparse.Namespace, budget_bytes: int | None) -> str:
+    """A line that says where the budget `free` of a device in host memory comes from; empty for other budgets."""
+    free = free_memory() if str(arguments.budget).endswith(FREE) and arguments.device != "cuda" else None
+    if free is None or budget_bytes is None or getattr(arguments, "gpu", None) is not None:
+        return ""
+    text = f"budget          {format_bytes(budget_bytes)}: {free.whose}, less what the process takes beside it"
+    return wrap(text) + "\n"
+
+
 def _add_phase(parser: Options) -> None:
     parser.add_argument("--phase", choices=("TRAIN", "TEST"), type=str.upper, help="phase of --net (default: TRAIN)")
 
@@ -270,7 +280,7 @@ def add_budget(parser: Options) -> None:
         "-b",
         "--budget",
         metavar="B",
-        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (all free memory of the GPU; 80%%free "
+        help="device memory: 2GiB, 512KiB, 50%% (of strategy `caffe`), or `free` (what the device has left; 80%%free "
         "is a share of it)",
     )
     parser.add_argument(
@@ -469,7 +479,7 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
     from layermem.proto.read import read_solver
 
     if not hasattr(arguments, "solver_file"):
-        arguments.solver_file = read_solver(arguments.solver)
+        arguments.solver_file = read_solver(arguments.solver, getattr(arguments, "set", None) or ())
     file: SolverFile = arguments.solver_file
     return file
 

@@ -19,6 +19,7 @@ from layermem.cli.options import (
     add_verb,
     budget_of,
     device_of,
+    free_line,
     job_of,
     print_json,
     solver_file,
@@ -91,20 +92,21 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from layermem.backends.arena import check_spill_space
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import plan_values, process_line, summary
-    from layermem.solver.process_memory import expected_memory, uses_files
+    from layermem.solver.process_memory import expected_memory, uses_files, uses_hdf5
 
     _check_outputs(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
         report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)
-    files = bool(arguments.solver) and uses_files(solver_file(arguments).message)
+    param = solver_file(arguments).message if arguments.solver else None
     spills = job.costs.spill is not None
     process = expected_memory(
         job.nets,
         report.program,
         device_of(arguments),
         spill=spills,
-        files=files,
+        files=param is not None and uses_files(param),
+        hdf5=param is not None and uses_hdf5(param),
         ranks=job.ranks.size,
         candidate_ops=report.job.candidate_ops,
     )
@@ -116,7 +118,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         more["expected_process_bytes"] = process.total_bytes
         print_json(plan_values(report, minimum=arguments.minimum) | more)
     elif report.feasible:
-        print(summary(report, minimum=arguments.minimum), end="")
+        print(free_line(arguments, report.budget_bytes) + summary(report, minimum=arguments.minimum), end="")
         print(process_line(process.total_bytes, str(process)))
     if report.refusal is not None:
         raise report.explain_refusal()

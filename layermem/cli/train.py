@@ -29,9 +29,11 @@ from layermem.cli.options import (
     add_weights,
     costs_of,
     device_of,
+    free_line,
     hints_of,
     print_warnings,
     read_shapes,
+    solver_file,
     strategies_text,
     weight_files,
 )
@@ -102,6 +104,12 @@ def _add_train(verbs: Verbs) -> None:
         "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
     )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
+    train.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        action="append",
+        help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
+    )
     train.add_argument(
         "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
     )
@@ -190,7 +198,8 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
-            print(summary(solver.report, short=not arguments.verbose), end="", flush=True)
+            plan = summary(solver.report, short=not arguments.verbose)
+            print(free_line(arguments, solver.report.budget_bytes) + plan, end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
@@ -225,7 +234,7 @@ def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[st
 def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Sequence[tuple[int, int]]) -> None:
     """Print the predicted and the measured peak of each rank, and what the process takes."""
     from layermem.report.summary import peaks, process_line
-    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files
+    from layermem.solver.process_memory import expected_memory, max_resident_bytes, uses_files, uses_hdf5
 
     size = len(measured)
     for rank, (predicted, found) in enumerate(measured):
@@ -236,6 +245,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
         solver.device,
         spill=arguments.spill is not None,
         files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
+        hdf5=uses_hdf5(solver.param),
         ranks=size,
         candidate_ops=solver.job.candidate_ops,
     )
@@ -269,7 +279,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
     from layermem import api
 
     return api.Solver(
-        arguments.solver,
+        solver_file(arguments),
         device=device,
         strategy=arguments.strategy,
         plan=arguments.load,

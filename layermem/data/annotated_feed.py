@@ -36,6 +36,7 @@ from layermem.errors import InputError
 from layermem.layers.data import check_batch
 from layermem.proto.schema import AnnotatedDatum, Message, enum_name
 from layermem.proto.wire import LENGTH, WireError, fields
+from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
 DATUM, GROUP, ANNOTATION = 1, 3, 2  # field numbers of AnnotatedDatum and AnnotationGroup
@@ -160,7 +161,7 @@ class AnnotatedFeed(Feed):
             raise
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         return held_bytes(resolve(param.data_param.source))
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:

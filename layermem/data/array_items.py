@@ -47,11 +47,17 @@ def _load(path: str) -> Any:
     try:
         with file.reader() as handle:
             loaded = np.load(handle, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            arrays = {key: loaded[key] for key in loaded.files}
     except InputError:
         raise
     except Exception as error:  # zipfile, struct and numpy raise many kinds for damaged files
         raise InputError(f"cannot be read as arrays ({error}); write it with numpy.save or savez", path=path) from None
+    for key, value in arrays.items():
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"holds '{key}', which is no array; write it with numpy.savez", path=path)
+    return arrays
 
 
 def _named(path: str, loaded: Any, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:

@@ -100,6 +100,7 @@ class Feed(ABC):
     remedy: ClassVar[str] = "use DummyData"  # the way out if its file is missing
     counts: ClassVar[str] = ""  # unit of `position`, which is its name in snapshots; "" for a feed without one
     position = 0  # number of units so far
+    varies = False  # whether batches may have other shapes than `shapes`
 
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
@@ -121,6 +122,13 @@ class Feed(ABC):
         except InputError as error:
             raise error.at(path=self.path, layer=self.layer) from None
 
+    def constant(self, top: int) -> np.ndarray | None:
+        """The array that every batch has for this top, to which the caller may write; None if there is none."""
+        return None
+
+    def share(self, other: Feed) -> None:  # noqa: B027  most feeds take none
+        """Read the arrays that a caller gives to `other`, the feed of the same layer, if it takes any."""
+
     @classmethod
     def open(cls, opening: Opening) -> Feed:
         """Make the feed of an input layer; InputError if its prototxt or its files are wrong."""
@@ -132,7 +140,7 @@ class Feed(ABC):
         return True
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         """Bytes that the feed of `param` holds beside its batches."""
         return 0
 
@@ -208,7 +216,7 @@ class ImageFeed(Feed):
         in_bytes: bool = False,
     ):
         self.source, self.transform, self.batch, self.tops = source, transform, batch, tops
-        self.in_bytes = in_bytes
+        self.in_bytes, self.varies = in_bytes, batch == 1 and not transform.any_size
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
             field = "force_color" if transform.color else "force_gray"
@@ -234,16 +242,17 @@ class ImageFeed(Feed):
         return feed
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         if param.type == "Data":
             return held_bytes(resolve(param.data_param.source))
-        return list_bytes(resolve(param.image_data_param.source), param.image_data_param.root_folder)
+        p = param.image_data_param
+        return list_bytes(resolve(p.source), p.root_folder, files.read_bytes)
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
         stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
         data = self.transform(images, self.position) if stored is None else stored
-        if data.shape != self.shapes[0]:
+        if data.shape != self.shapes[0] and not self.varies:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
         self.position += self.batch
@@ -289,9 +298,9 @@ class Hdf5Feed(Feed):
         return cls(Hdf5Source(path, param.top, opening.key, shuffle=p.shuffle, named=files), batch)
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         p = param.hdf5_data_param
-        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle).held_bytes
+        return Hdf5Source(resolve(p.source), param.top, (0,), shuffle=p.shuffle, named=files).held_bytes
 
     def _next(self) -> Batch:
         return self.source.read(self.batch)
@@ -339,7 +348,7 @@ class DummyFeed(Feed):
         for filler in fillers:
             check_filler(filler)
         self.fillers = [fillers[index % len(fillers)] if fillers else FillerParameter() for index in range(len(shapes))]
-        self._constant = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
+        self._constants = {index: self._fill(index) for index, each in enumerate(self.fillers) if is_constant(each)}
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -351,7 +360,17 @@ class DummyFeed(Feed):
 
     def _next(self) -> Batch:
         self.position += 1
-        return [self._constant[i] if i in self._constant else self._fill(i) for i in range(len(self.shapes))]
+        return [self._constants[i] if i in self._constants else self._fill(i) for i in range(len(self.shapes))]
+
+    def constant(self, top: int) -> np.ndarray | None:
+        array = self._constants.get(top)
+        if array is not None:
+            array.flags.writeable = True
+        return array
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, DummyFeed)
+        self._constants = other._constants
 
     def _fill(self, index: int) -> np.ndarray:
         values = fill(self.fillers[index], self.shapes[index], *self.key, index, self.position)
@@ -452,6 +471,17 @@ class ArrayFeed(Feed):
             counts = ", ".join(f"{len(array)} for '{top}'" for top, array in zip(self.tops, given))
             raise InputError(f"takes the same number of batches for each top, and was given {counts}; make them equal")
         self._arrays, self.position = given, 0
+
+    def constant(self, top: int) -> np.ndarray | None:
+        """The array of the only batch; zeros if none was given."""
+        if not self._arrays:
+            self.give(*(np.zeros(shape, np.float32) for shape in self.shapes))
+        array = self._arrays[top]
+        return array[0] if len(array) == 1 else None
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, ArrayFeed)
+        self._arrays = other._arrays
 
     def _next(self) -> Batch:
         if not self._arrays:

@@ -144,9 +144,9 @@ class ImageListSource:
         return image
 
 
-def list_bytes(path: Path, root: str) -> int:
+def list_bytes(path: Path, root: str, read: Read) -> int:
     """What a list takes, and its first image while it is decoded; the others are taken to be no larger."""
-    rows = read_rows(path, 1)
+    rows = read_rows(path, 1, read=read)
     return rows.nbytes + decoding_bytes(
         read_bytes(file_beside(root + rows[0].name, path.parent), what="image", limit=IMAGE_LIMIT)
     )

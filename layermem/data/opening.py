@@ -62,12 +62,12 @@ def _prefetch_depth(param: Message, shapes: Shapes) -> int:
     return max(1, min(PREFETCH, PREFETCH_BYTES // max(batch_bytes, 1)))
 
 
-def held_bytes(param: Message, shapes: Shapes, path: str = "") -> int:
+def held_bytes(param: Message, shapes: Shapes, path: str = "", files: Files | None = None) -> int:
     """Bytes that an input layer of the net at `path`, with tops of `shapes`, holds at a time: of batches, and of data
-    that its feed keeps besides."""
+    that its feed keeps besides.  `files` holds the open files of the net."""
     kind, batch_bytes = FEED_TYPES[param.type], 4 * sum(prod(shape) for shape in shapes)
     try:
-        cached = kind.cached_bytes(param, resolver(path))
+        cached = kind.cached_bytes(param, resolver(path), files or Files())
     except InputError:  # its files do not exist
         cached = 0
     return cached + batch_bytes * (_prefetch_depth(param, shapes) + 2 if kind.reads_ahead(param) else 1)

@@ -15,6 +15,8 @@ import queue
 import threading
 import weakref
 
+import numpy as np
+
 from layermem.data.feed import Batch, Feed
 from layermem.data.position import State
 
@@ -27,7 +29,7 @@ class Prefetch(Feed):
 
     def __init__(self, feed: Feed, depth: int):
         self.feed, self.depth = feed, depth
-        self.shapes, self.notes = feed.shapes, feed.notes
+        self.shapes, self.notes, self.varies = feed.shapes, feed.notes, feed.varies
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -53,6 +55,13 @@ class Prefetch(Feed):
         self.restore(self._state)
         self.feed.skip(batches)
         self._state = self.feed.state()
+
+    def constant(self, top: int) -> np.ndarray | None:
+        return self.feed.constant(top)
+
+    def share(self, other: Feed) -> None:
+        assert isinstance(other, Prefetch)
+        self.feed.share(other.feed)
 
     def state(self) -> State:
         return dict(self._state)

@@ -38,6 +38,7 @@ from layermem.layers.data import WINDOW_CHANNELS as CHANNELS
 from layermem.layers.data import check_batch
 from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, check_regular, file_beside, read_bytes, read_lines
+from layermem.utils.open_file import Files
 from layermem.utils.seeds import below, words
 
 CROP_MODES = ("warp", "square")
@@ -114,14 +115,14 @@ class WindowFeed(Feed):
         return cls(path, opening.param, opening.key, opening.resolve, opening.files.read_bytes)
 
     @classmethod
-    def cached_bytes(cls, param: Message, resolve: ResolvePath) -> int:
+    def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         """Bytes of the files that the layer keeps in memory."""
         p = param.window_data_param
         path = resolve(p.source)
-        windows = read_windows(path, p.fg_threshold, p.bg_threshold)
-        files = [file_beside(p.root_folder + image.path, path.parent) for image in windows.images]
-        cached = sum(check_regular(file, what="image") for file in files) if p.cache_images else 0
-        return cached + decoding_bytes(read_bytes(files[0], what="image", limit=IMAGE_LIMIT))
+        windows = read_windows(path, p.fg_threshold, p.bg_threshold, files.read_bytes)
+        images = [file_beside(p.root_folder + image.path, path.parent) for image in windows.images]
+        cached = sum(check_regular(image, what="image") for image in images) if p.cache_images else 0
+        return cached + decoding_bytes(read_bytes(images[0], what="image", limit=IMAGE_LIMIT))
 
     def _check(self, layer: Message) -> None:
         if len(layer.top) != 2:

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from layermem.distributed.transport import Message, Transport
+from layermem.utils.stopwatch import seconds_since
 
 MESSAGES, ROUNDS = 200, 5
 PIECE_BYTES = 4 << 20  # bytes that a rank sends to all others together
@@ -51,5 +52,5 @@ def _seconds(transport: Transport, sends: Sequence[Message], receives: Sequence[
         began = time.perf_counter()
         for _ in range(count):
             transport.exchange(sends, receives).wait()
-        found.append((time.perf_counter() - began) / count)
+        found.append(seconds_since(began) / count)
     return median(found)

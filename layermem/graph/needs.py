@@ -49,6 +49,8 @@ def needs_of(
 ) -> Needs:
     """Gradients flow to every blob above a learned parameter (or every blob, if forced) that lies under a loss.
 
+    `force_backward: true` in the file does more, as in Caffe: parameters of lr_mult 0 have a gradient too.
+
     nodes     those of the training graph; by default one for each layer of `net`
     fed       blobs whose gradient comes from outside: what is under them lies under a loss
     without   layers without a backward
@@ -60,7 +62,7 @@ def needs_of(
     saved = _saved(nodes, wants)
     stash = _stashes(nodes, wants, saved)
     has_loss = any(any(node.loss_weights) for node in nodes)
-    unreached = (name for name in net.params if has_loss and _is_updated(net, name) and name not in learned)
+    unreached = (name for name in net.params if has_loss and is_updated(net, name) and name not in learned)
     return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)), tuple(unreached))
 
 
@@ -92,17 +94,18 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
         roles = []
         if has_gradient(node.emitter.type):
             roles += [f"dx{i}" for i, b in enumerate(node.bottoms) if node.propagate[i] and (force or carries[b])]
-            roles += [f"dw{i}" for i, name in enumerate(node.params) if _is_updated(net, name)]
+            roles += [f"dw{i}" for i, name in enumerate(node.params) if is_updated(net, name)]
         candidates.append(tuple(roles))
         for top in node.tops:
             carries[top] = bool(roles)
     return tuple(candidates)
 
 
-def _is_updated(net: Net, parameter: str) -> bool:
-    """Whether a solver updates it: also without a gradient, by decay and by momentum, unless lr_mult is 0."""
+def is_updated(net: Net, parameter: str) -> bool:
+    """Whether a solver updates it: also without a gradient, by decay and by momentum, unless lr_mult is 0 and no
+    gradient is forced."""
     param = net.params[parameter].param
-    return param.learned and param.lr_mult != 0
+    return param.learned and (param.lr_mult != 0 or bool(net.message.force_backward))
 
 
 def _under_losses(nodes: Sequence[OpNode], candidates: Wants, fed: Collection[str]) -> Wants:

@@ -18,7 +18,7 @@ from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, Probe, as_input, make_feed_layer, shape_options
 from layermem.layers.known_types import known_types
-from layermem.layers.python import make_python_layer
+from layermem.layers.python import Python, make_python_layer
 from layermem.layers.recurrent import RECURRENT
 from layermem.ops import OpRecord
 from layermem.proto.filter import filter_net
@@ -26,6 +26,7 @@ from layermem.proto.names import number_repeated
 from layermem.proto.read import NetFile
 from layermem.proto.schema import Message
 from layermem.utils.similar import did_you_mean
+from layermem.utils.text import shape_text
 
 NAMES_SHOWN = 12  # blobs that a wiring error lists
 
@@ -116,6 +117,7 @@ class Net:
 
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
     number  of a test net among the test nets of its solver, from 1; its layers have states of their own
+    earlier a net of the same file and phase, whose Python layers go on in this one
 
     names_in_file   the names in the prototxt of layers without one, and of later layers of one name
     """
@@ -128,6 +130,7 @@ class Net:
         *,
         probe: Probe | None = None,
         number: int = 0,
+        earlier: Net | None = None,
     ):
         self.file, self.phase, self.options = file, phase, options
         self.path = file.path
@@ -144,6 +147,8 @@ class Net:
         self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
         self._inputs, self._probe, self._number = options.inputs or {}, probe, number
+        layers = earlier.nodes if earlier is not None else ()
+        self._codes = {node.layer.name: node.layer.code for node in layers if isinstance(node.layer, Python)}
         for index, message in enumerate(self.message.layer):
             line = filtered.line_of(index)
             try:
@@ -174,10 +179,11 @@ class Net:
             )
             nodes = tuple(self._add_layer(part, line) for part in parts)
         else:
-            nodes = (self._add_layer(message, line),)
+            nodes = (self._add_layer(message, line, forced=self.message.force_backward),)
         self.layers.append(NetLayer(message, nodes, bottoms, tuple(self._current[name] for name in message.top)))
 
-    def _add_layer(self, message: Message, line: int | None) -> Node:
+    def _add_layer(self, message: Message, line: int | None, *, forced: bool = False) -> Node:
+        """Add a layer; `forced` overrides its propagate_down, as Caffe's force_backward does."""
         bottoms = tuple(self._version_of(name) for name in message.bottom)
         layer = self._make(message, [self.blobs[b] for b in bottoms])
         if len(layer.tops) != len(message.top):
@@ -203,7 +209,7 @@ class Net:
         weights = tuple(message.loss_weight) or tuple(
             1.0 if layer.is_loss and i == 0 else 0.0 for i in range(len(tops))
         )
-        propagate = tuple(message.propagate_down) or (True,) * len(bottoms)
+        propagate = (not forced and tuple(message.propagate_down)) or (True,) * len(bottoms)
         node = Node(layer, line, bottoms, tops, params, propagate, weights)
         self.nodes.append(node)
         return node
@@ -220,6 +226,7 @@ class Net:
                 batch=self.options.batch,
                 sources=not self.options.noise,
                 takes_inputs=self.options.inputs is not None,
+                code=self._codes.get(message.name),
             )
         if message.type not in FEEDS and (message.type in LAYERS or not as_input(message, self._inputs)):
             source = bool(message.top) and not message.bottom and self.options.inputs is not None
@@ -301,6 +308,15 @@ class Net:
         options = replace(self.options, batch=None, inputs={**self._inputs, **shapes})
         return Net(self.file, self.phase, options, probe=self._probe, number=self._number)
 
+    def reshaped(self, shapes: Mapping[str, tuple[int, ...]]) -> Net:
+        """The same net, with its Python layers as they are, where tops of input layers have these shapes; InputError if
+        a parameter would get another shape."""
+        fed = (pair for node in self.nodes if node.layer.type in FEEDS for pair in _tops_of(node))
+        options = replace(self.options, batch=None, inputs={top: shapes.get(top, blob.shape) for top, blob in fed})
+        new = Net(self.file, self.phase, options, probe=self._probe, number=self._number, earlier=self)
+        check_same_parameters(self, new)
+        return new
+
     def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of
         N of them from outside: T stays.  None of a net without one, whose items are on axis 0."""
@@ -346,6 +362,15 @@ class Net:
             for name, version in zip(node.layer.param.top, node.tops):
                 found.setdefault(name, {})[version] = None
         return {name: tuple(each) for name, each in found.items()}
+
+    @cached_property
+    def sources(self) -> tuple[Node, ...]:
+        """The layers without bottoms."""
+        return tuple(node for node in self.nodes if not node.bottoms)
+
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tops of all layers without bottoms."""
+        return {top: blob.shape for node in self.sources for top, blob in _tops_of(node)}
 
     def placed(self, error: InputError) -> InputError:
         """The error of a layer of this net, with the file and line of the layer where it lacks them."""
@@ -411,3 +436,20 @@ def _name_tops_of_losses(message: Message) -> None:
     for layer in message.layer:
         if not layer.top and layer.type in LAYERS and LAYERS[layer.type].is_loss:
             layer.top.append(layer.name if layer.name not in blobs else f"{layer.name}(automatic)")
+
+
+def _tops_of(node: Node) -> Iterable[tuple[str, Tensor]]:
+    return zip(node.layer.param.top, node.layer.tops)
+
+
+def check_same_parameters(old: Net, new: Net) -> None:
+    """InputError unless both nets have parameters of the same shapes."""
+    for name, owned in old.params.items():
+        there = new.params[name].param
+        if not owned.param.carried and there.shape != owned.param.shape:
+            raise InputError(
+                f"would need a parameter of {shape_text(there.shape)} for these inputs, and has one of "
+                f"{shape_text(owned.param.shape)}; change the batch alone, or build another net",
+                path=str(old.path),
+                layer=owned.layer,
+            )

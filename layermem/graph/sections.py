@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from layermem import ops
+from layermem.graph import train
 from layermem.graph.fusion import fuse
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net
@@ -21,7 +22,7 @@ from layermem.graph.nodes import OpNode, op_nodes
 from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, STATE, Graph
 from layermem.graph.rewrite import rewrite
-from layermem.graph.train import GraphBuilder, diff_buffer
+from layermem.graph.train import GraphBuilder
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 
@@ -33,6 +34,7 @@ __all__ = [
     "BackwardRange",
     "Section",
     "diff_buffer",
+    "oldest_version",
     "outside_blobs",
     "section_graph",
     "section_outputs",
@@ -94,8 +96,8 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
         build.feed_diffs(section.backward.fed)
         build.backward()
         for name in section.copied_diffs:
-            build.copy_diff(name)
-        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs)), len(nodes) - 1)
+            build.copy_diff(name, section.backward)
+        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs, section.backward)), len(nodes) - 1)
     return rewrite(build.graph("step" if section.backward else "forward", net_warnings(net)), device)
 
 
@@ -111,6 +113,22 @@ def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
     made = {top for layer in layers for node in layer.nodes for top in node.tops}
     read = (bottom for layer in layers for node in layer.nodes for bottom in node.bottoms)
     return tuple(dict.fromkeys(blob for blob in read if blob not in made))
+
+
+def oldest_version(net: Net, name: str, backward: BackwardRange) -> str | None:
+    """The oldest version of blob `name` that the layers of `backward` read or write; None if there is none."""
+    inside = net.layers[backward.end : backward.start + 1]
+    touched = {blob for layer in inside for blob in (*layer.bottoms, *layer.tops)}
+    return next((version for version in net.versions[name] if version in touched), None)
+
+
+def diff_buffer(net: Net, name: str, graph: Graph, backward: BackwardRange) -> str | None:
+    """The buffer with what Caffe has in the diff of `name` after `backward`: the gradient of the oldest version that
+    its layers read or write."""
+    oldest = oldest_version(net, name, backward)
+    if oldest in (None, net.versions[name][0]):
+        return train.diff_buffer(net, name, graph)
+    return f"{oldest}.diff" if f"{oldest}.diff" in graph.buffers else None
 
 
 def _borders(net: Net, section: Section) -> set[str]:
@@ -162,15 +180,15 @@ class _SectionBuilder(GraphBuilder):
             self.ops.add(f"{diff}.input", BACKWARD, step, {"y0": diff}, node=index)
             self.seeded.add(blob)
 
-    def diffs_of(self, names: Sequence[str]) -> list[str]:
+    def diffs_of(self, names: Sequence[str], backward: BackwardRange) -> list[str]:
         """The buffers with the gradients of blobs, where there are any."""
         graph = self.graph("")
-        found = (diff_buffer(self.net, name, graph) for name in names)
+        found = (diff_buffer(self.net, name, graph, backward) for name in names)
         return [buffer for buffer in found if buffer is not None]
 
-    def copy_diff(self, name: str) -> None:
+    def copy_diff(self, name: str, backward: BackwardRange) -> None:
         """Hand the gradient of blob `name` to the host after the last op that changes it."""
-        buffer = diff_buffer(self.net, name, self.graph(""))
+        buffer = diff_buffer(self.net, name, self.graph(""), backward)
         if buffer is not None:
             ops_ = self.ops.ops
             last = max(i for i, op in enumerate(ops_) if buffer in (*op.writes, *op.updates))

@@ -414,13 +414,14 @@ class _Sharing:
     def _norm_of(self, whole: Op) -> None:
         """The norm of all gradients, from the squares of their rows."""
         at = max((place for place, _ in self.added), default=0)
+        apart = self.graph.buffers[whole.roles["y0"]].persistent  # its bytes are those of no other buffer
         own: dict[str, str] = {}  # parameter -> squares of the own rows
         tensors = {op.roles["w0"]: self.buffers[op.roles["w0"]].tensor for op in reversed(self.update_ops)}
         for op in reversed(self.update_ops):
             diff = op.roles["dw0"]
             if diff in self.buffers:
                 tensor = self.buffers[diff].tensor
-                name = own[op.roles["w0"]] = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)))
+                name = own[op.roles["w0"]] = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)), apart)
                 self._add(
                     at,
                     self._make(
@@ -445,7 +446,7 @@ class _Sharing:
             self._add_in_order(
                 at, self._make("squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares))
             )
-        norm = self._declare(whole.roles["y0"], DIFF, Tensor(()))
+        norm = self._declare(whole.roles["y0"], DIFF, Tensor(()), apart)
         rows = sum(self.buffers[name].tensor.count for name in squares)
         self._add(
             at,

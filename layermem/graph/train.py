@@ -105,15 +105,17 @@ def forward_graph(
     return build.graph("test", net_warnings(net))
 
 
-def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False) -> Graph:
-    """The updates alone, over gradients held from earlier steps; each gradient is zeroed for the next ones."""
+def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False, zeroes: bool = True) -> Graph:
+    """The updates alone, over gradients held from earlier steps; each gradient is zeroed for the next ones.  Without
+    `zeroes` only parameters and their state change, so that blobs that a step has held stay in the arena."""
     nodes = op_nodes(net)
     build = GraphBuilder(net, nodes, device, needs_of(net, nodes), True)
+    build.holds_norm = not zeroes
     for name in build.updated:
         build.ops.buffer(name, PARAMETER, net.params[name].param.tensor, persistent=True)
         build.gradient(name)
     build.updates(rule, clip)
-    for name in build.updated:
+    for name in build.updated if zeroes else ():
         build.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": f"{name}.diff"})
     return build.graph("update")
 
@@ -131,6 +133,7 @@ class GraphBuilder:
         self.needs = needs
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
+        self.holds_norm = False  # whether the norm of all gradients has bytes that no other buffer uses
         self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
 
     def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
@@ -222,7 +225,7 @@ class GraphBuilder:
 
     def _norm(self, name: str) -> str:
         """The buffer with the norm of all gradients; it is handed to the host where it shows an overflow."""
-        norm = self.ops.buffer(f"{name}.norm", DIFF, SCALAR)
+        norm = self.ops.buffer(f"{name}.norm", DIFF, SCALAR, persistent=self.holds_norm)
         diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
         step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
         self.ops.add(name, UPDATE, step, {**diffs, "y0": norm})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layermem.errors import InputError
+from layermem.errors import ArgumentError, InputError
 from layermem.interactive.blob import Array
 from layermem.interactive.inputs import as_numbers, check_names
 from layermem.interactive.views import NetViews
@@ -30,6 +30,7 @@ class BatchedNet(NetViews):
         inputs = {name: value for name, value in arrays.items() if name in self.inputs}
         tops = {name: value for name, value in arrays.items() if name not in self.inputs}
         check_names(inputs, self.inputs, "input")
+        self._check_items(arrays)
         outs: dict[str, list[Array]] = {}
         gradients: dict[str, list[Array]] = {}
         size = next(iter(self._batch_sizes().values()))
@@ -46,6 +47,7 @@ class BatchedNet(NetViews):
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
         """Run forward for any number of items, in batches of the net's size, of which zeros fill up the last."""
         check_names(inputs, self.inputs, "input")
+        self._check_items(inputs)
         outputs: dict[str, list[Array]] = {}
         for batch, items in batches_of(inputs, self._batch_sizes()):
             for name, values in self._forward_batch(blobs, batch).items():
@@ -78,6 +80,17 @@ class BatchedNet(NetViews):
 
     def _batch_sizes(self) -> dict[str, int]:
         return {name: self.blobs[name].shape[0] for name in self.inputs}
+
+    def _check_items(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
+        """InputError for arrays whose items do not have the shape of their blob's items."""
+        for name, value in arrays.items():
+            given, item = as_numbers(name, value).shape, self.blobs[name].shape[1:]
+            if given[1:] == item and given:
+                continue
+            what = f"'{name}' takes any number of items of {shape_text(item)}, and was given {shape_text(given)}"
+            if given == item:
+                raise ArgumentError(f"{what}, one item; give {name}={name}[np.newaxis]")
+            raise ArgumentError(f"{what}; give an array of N x {shape_text(item)}, or reshape the net")
 
     def _rows(self, name: str, values: Array, items: int) -> Array:
         """The rows of the first `items` items of a batch; InputError for a blob that has none."""

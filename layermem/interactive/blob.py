@@ -73,7 +73,8 @@ class Blob(ABC):
 
     def reshape(self, *shape: int) -> None:
         """Give an input blob another shape, which `net.reshape()` propagates through the net."""
-        raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
+        if tuple(shape) != self.shape:
+            raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
 
     def __repr__(self) -> str:
         return f"<Blob '{self.name}': {'x'.join(map(str, self.shape)) or 'scalar'}>"
@@ -106,10 +107,11 @@ class NetBlob(Blob):
         return self._diff()
 
     def reshape(self, *shape: int) -> None:
+        wanted = tuple(int(extent) for extent in shape)
         if self._reshape is None:
-            super().reshape(*shape)
+            super().reshape(*wanted)
         else:
-            self._reshape(tuple(int(extent) for extent in shape))
+            self._reshape(wanted)
 
 
 class UnknownName(InputError, KeyError):

@@ -58,10 +58,10 @@ def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[
     return PHASES[phase]
 
 
-def built_net(source: Source, phase: str | None, options: NetOptions) -> Net:
-    """Build the layers of a net in one phase, with every shape known."""
+def built_net(source: Source, phase: str | None, options: NetOptions, earlier: Net | None = None) -> Net:
+    """Build the layers of a net in one phase, with every shape known; Python layers go on from those of `earlier`."""
     file = read_source(source)
-    return Net(file, phase_of(file, phase, options.level, options.stages), options, probe=probe)
+    return Net(file, phase_of(file, phase, options.level, options.stages), options, probe=probe, earlier=earlier)
 
 
 def build_net(

@@ -12,20 +12,21 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetOptions
-from layermem.interactive.batching import BatchedNet
+from layermem.graph.sections import Section
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
-from layermem.interactive.inputs import as_numbers, check_names, shapes_text
+from layermem.interactive.fed_net import FedNet
+from layermem.interactive.inputs import as_numbers, shapes_text
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
-from layermem.interactive.weights import check_same_parameters, matched_weights
+from layermem.interactive.weights import matched_weights
+from layermem.layers.data import FEEDS
 from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
 from layermem.proto.read import read_net_text
@@ -38,6 +39,8 @@ from layermem.solver.build import check_keep
 from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
+from layermem.solver.planned import MOST_PLANS
+from layermem.solver.recording import Recording
 from layermem.utils.exclusive import exclusive
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
@@ -46,7 +49,7 @@ PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
 
 
-class Net(BatchedNet):
+class Net(FedNet):
     """A net of one phase, ready to run: `net.forward(data=x)`, `net.backward()`, `net.predict(x)`.
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
@@ -72,6 +75,8 @@ class Net(BatchedNet):
     inputs, outputs      names of blobs: tops of Input layers, and blobs that no layer reads
     blob_loss_weights, top_names, bottom_names   loss weights by blob; names by layer
     """
+
+    _earlier: graph_net.Net | None = None  # a net whose Python layers go on in this one
 
     def __init__(
         self,
@@ -99,14 +104,15 @@ class Net(BatchedNet):
         if isinstance(keep, str):
             keep = (keep,)
         self._keep = tuple(keep) if keep is not None else None if budget is None else ()
-        self._definition = built_net(self._file, phase, self._options)
+        self._definition = built_net(self._file, phase, self._options, self._earlier)
         check_keep((self._definition,), self._keep or ())
-        self._inputs: dict[str, Array] = {}  # arrays of Input layers, by blob
+        self._input_arrays: dict[str, Array] = {}  # arrays of Input layers, by blob
         self._diffs: dict[str, Array] = {}  # gradients that a user sets, by blob
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes of inputs for the next reshape
         self._shadows = Shadows()
         self._lenders: dict[str, Net] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
+        self._reports: dict[str, dict[Section, PlanReport]] = {}  # plans by shapes of the inputs
         self._session: Session | None = None
         self._passes: Passes | None = None
         files = [weights] if isinstance(weights, (str, PathLike)) else weights or ()
@@ -147,20 +153,19 @@ class Net(BatchedNet):
         return net_html(self._definition, self.report if ran else None)
 
     def _blob(self, name: str) -> Blob:
-        is_input = name in self.inputs
         return NetBlob(
             name,
             lambda: self._shapes.get(name) or self._definition.blobs[self._version(name)].shape,
-            (lambda: self._input(name)) if is_input else (lambda: self._data(name)),
+            lambda: self._data(name),
             lambda: self._diff(name),
-            (lambda shape: self._set_shape(name, shape)) if is_input else None,
+            (lambda shape: self._set_shape(name, shape)) if self._has_own_shape(name) else None,
         )
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
             with self._lock:
                 if layer in self._lenders:
-                    return self._lenders[layer].params[layer][index].data
+                    return self._lenders[layer]._params[layer][index].data
                 return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
@@ -188,13 +193,13 @@ class Net(BatchedNet):
         The arrays are copies.  InputError for an unknown name or an array of another shape.
         """
         self._set_inputs(inputs)
-        return self._forward(blobs, start, end)
+        return self._run_layers(blobs, start, end)
 
     def _forward_batch(self, blobs: Sequence[str] | None, batch: Mapping[str, Array]) -> dict[str, Array]:
         self._set_inputs(batch)
-        return self._forward(blobs)
+        return self._run_layers(blobs)
 
-    def _forward(
+    def _run_layers(
         self, blobs: Sequence[str] | None, start: str | None = None, end: str | None = None
     ) -> dict[str, Array]:
         self.reshape()
@@ -217,7 +222,8 @@ class Net(BatchedNet):
 
         diffs      further blobs whose gradient to return
         top_diffs  gradients of output blobs, in their shapes, instead of net.blobs[name].diff.  A loss starts from its
-                   weight, another output without a gradient from zero
+                   weight; the top of `start` from its gradient of the last backward pass.  With another output without
+                   a gradient no backward begins, unless the net has force_backward: then it is zero
 
         Returns gradients by name: of the inputs, or of the bottoms of `end`, and of `diffs`; the arrays are copies.
         Gradients of parameters (net.params[layer][i].diff) accumulate until net.clear_param_diffs().  To continue from
@@ -225,7 +231,7 @@ class Net(BatchedNet):
         """
         _, passes = self._ready()
         if not passes.history:
-            raise InputError("backward needs what a forward pass leaves; call net.forward() first")
+            self._run_before_forward(passes)
         last = passes.history[-1]
         top = last.last if start is None else self._index(start)
         bottom = last.first if end is None else self._index(end)
@@ -243,9 +249,25 @@ class Net(BatchedNet):
         names = [*(self.inputs if end is None else self.bottom_names[end]), *(diffs or ())]
         for name in names:
             self.blobs[name]
-        fed = {version: self._diffs[name] for name, version in leaves.items() if name in self._diffs}
+        starts = {version: self._start_of(name) for name, version in leaves.items()}
+        fed = {version: array for version, array in starts.items() if array is not None}
         self._run_backward(top, bottom, fed, names)
         return {name: np.array(self.blobs[name].diff) for name in dict.fromkeys(names)}
+
+    def _run_before_forward(self, passes: Passes) -> None:
+        raise InputError("backward needs what a forward pass leaves; call net.forward() first")
+
+    def _start_of(self, name: str) -> Array | None:
+        """The gradient from which a backward pass starts at blob `name`; None for a loss, and if there is none."""
+        _, passes = self._ready()
+        if name in self._diffs:
+            return self._diffs[name]
+        if self.blob_loss_weights[name]:
+            return None
+        if passes.computes_diff(name) and passes.reaches(name):
+            return np.array(passes.diff(name))
+        forced = self._definition.message.force_backward
+        return np.zeros(self.blobs[name].shape, np.float32) if forced else None
 
     def _run_backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str]) -> None:
         _, passes = self._ready()
@@ -275,14 +297,17 @@ class Net(BatchedNet):
     @exclusive
     def clear_param_diffs(self) -> None:
         """Set the gradients of all parameters to zero."""
-        for blobs in self.params.values():
+        for blobs in self._params.values():
             for blob in blobs:
                 blob.diff[...] = 0
 
     def _run_forward(self, first: int, last: int, wanted: Sequence[str]) -> None:
+        batch = self._next_batch(first, last)  # if its shapes are others, there is another session then
         session, passes = self._ready()
         try:
-            passes.forward(first, last, self._next_batch(first, last), self._write_parameters, wanted)
+            passes.forward(first, last, batch, self._write_parameters, wanted)
+            if any(layer.type == "HDF5Output" for layer in self._definition.layers[first : last + 1]):
+                self._recording.write_batch(session.context["results"])
         except InputError as error:
             raise self._definition.placed(error) from None
         finally:
@@ -297,18 +322,10 @@ class Net(BatchedNet):
     def _next_batch(self, first: int, last: int) -> Batch:
         """The arrays of all feeds in layers first .. last, as copies, because passes may be repeated."""
         layers = self._definition.layers[first : last + 1]
-        if not any(node.layer.name in self._open_feeds.feeds[0] for layer in layers for node in layer.nodes):
+        if not any(layer.type in FEEDS or (layer.type == "Python" and not layer.bottoms) for layer in layers):
             return {}
-        for layer in self._definition.layers:
-            if layer.type == "Input":
-                self._open_feeds.give(0, layer.name, [self._input(name) for name in layer.message.top])
+        self._give_inputs()
         return {name: [np.array(each) for each in arrays] for name, arrays in self._open_feeds.next(0).items()}
-
-    @property
-    def _open_feeds(self) -> Feeds:
-        if self._feeds is None:
-            self._feeds = Feeds((self._definition,), self._seed)
-        return self._feeds
 
     def _runner(self) -> Runner:
         """The runner, which holds the parameters."""
@@ -318,31 +335,28 @@ class Net(BatchedNet):
         assert session.runner is not None
         return session.runner
 
-    def _ready(self) -> tuple[Session, Passes]:
-        """The session and its passes, made on first use."""
+    def _ready(self, earlier: Session | None = None) -> tuple[Session, Passes]:
+        """The session and its passes, made on first use, or in place of an earlier one."""
         if self._session is None or self._passes is None:
             device = self._step.target
-            session = Session(self._definition, device, self._step, self._seed)
+            reports = self._reports.setdefault(str(self._definition.input_shapes()), {})
+            if len(self._reports) > MOST_PLANS:
+                del self._reports[next(iter(self._reports))]
+            session = Session(self._definition, device, self._step, self._seed, reports, earlier)
             session.initial = list(self._initial)
             trains = self._definition.phase == PHASES["TRAIN"] and any(self.blob_loss_weights.values())
-            passes = Passes(
-                self._definition, session, self._keep, trains or bool(self._definition.message.force_backward)
-            )
-            self._session, self._passes = session, passes
+            trains = trains or bool(self._definition.message.force_backward)
+            passes = Passes(self._definition, session, self._keep, trains, self._given)
+            self._session, self._passes, self._recording = session, passes, Recording(self._definition)
         return self._session, self._passes
 
     # -- inputs and blobs ------------------------------------------------------------------------------------------
 
-    @exclusive
-    def _input(self, name: str) -> Array:
-        """The array that the next forward pass reads."""
-        shape = self.blobs[name].shape
-        if name not in self._inputs or self._inputs[name].shape != shape:
-            self._inputs[name] = np.zeros(shape, np.float32)
-        return self._inputs[name]
-
     def _data(self, name: str) -> Array:
         with self._lock:
+            given = self._given(name)
+            if given is not None:
+                return given
             _, passes = self._ready()
             return passes.data(name)
 
@@ -358,30 +372,19 @@ class Net(BatchedNet):
                 self._diffs[name] = np.full(shape, self.blob_loss_weights[name], session.device.real)
             return self._diffs[name]
 
-    def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
-        if not inputs:
-            return
-        check_names(inputs, self.inputs, "input")
-        self.reshape()
-        for name, value in inputs.items():
-            array, shape = as_numbers(name, value), self.blobs[name].shape
-            if array.shape != shape:
-                new = ", ".join(map(str, array.shape))
-                raise InputError(
-                    f"input '{name}' has the shape {shape_text(shape)}, and was given {shape_text(array.shape)}; call "
-                    f"net.reshape({name}=({new})) first, or use net.predict for any number of items"
-                )
-        for name, value in inputs.items():
-            self._input(name)[...] = value
-
     # -- parameters ------------------------------------------------------------------------------------------------
 
     @exclusive
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
+        self._write_weights(path, path)
+
+    def _write_weights(self, path: PathName, form: PathName) -> None:
+        """Write the parameters, in the format of the name `form`."""
         self._write_parameters()
         net = self._definition
-        write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
+        layers = Parameters((net,), self._runner(), 0).file_layers()
+        write_weights(path, net.name, layers, net.names_in_file, form=form)
 
     @exclusive
     def load(self, path: PathName) -> None:
@@ -399,23 +402,23 @@ class Net(BatchedNet):
     @exclusive
     def share_with(self, other: Net) -> None:
         """Use the parameters of `other` in layers of the same names; they are read before each pass."""
-        for layer, blobs in self.params.items():
-            if layer not in other.params:
+        for layer, blobs in self._params.items():
+            if layer not in other._params:
                 continue
-            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other.params[layer]))
+            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other._params[layer]))
             if mine != theirs:
                 raise InputError(
                     f"has parameters of {shapes_text(mine)} here, and of {shapes_text(theirs)} in the other net; make "
                     "them equal, or rename one of the layers",
                     layer=layer,
                 )
-        self._lenders = {layer: other for layer in self.params if layer in other.params}
+        self._lenders = {layer: other for layer in self._params if layer in other._params}
 
     def _borrow(self) -> None:
         """Copy the parameters of shared layers from their owners."""
         for layer in self._definition.layers:
             if layer.name in self._lenders:
-                lent = self._lenders[layer.name].params[layer.name]
+                lent = self._lenders[layer.name]._params[layer.name]
                 for (name, _param), blob in zip(layer.params, lent):
                     self._runner().write(name, blob.data)
 
@@ -447,7 +450,7 @@ class Net(BatchedNet):
         Parameters stay.  InputError, without any change, if a layer's parameters would get another shape."""
         for name, shape in shapes.items():
             self.blobs[name].reshape(*shape)
-        current = {name: self._definition.blobs[self._version(name)].shape for name in self.inputs}
+        current = {name: self._definition.blobs[self._version(name)].shape for name in (*self.inputs, *self._shapes)}
         wanted = {**current, **self._shapes}
         if wanted == current:
             self._shapes.clear()
@@ -455,12 +458,21 @@ class Net(BatchedNet):
         old = self._definition
         try:
             options = replace(self._options, inputs={**(self._options.inputs or {}), **wanted})
-            new = built_net(self._file, self.phase, options)
-            check_same_parameters(old, new)
+            new = built_net(self._file, self.phase, options, old)
+            graph_net.check_same_parameters(old, new)
         except InputError:
             self._shapes.clear()
             raise
+        self._options = options
         self._replace_definition(new)
+
+    def _change_shapes(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Go on with the shapes of the batch that was read, and with the plan for them."""
+        new = self._definition.reshaped(shapes)
+        feeds, self._feeds = self._open_feeds, None
+        feeds.nets = (new,)
+        self._replace_definition(new)
+        self._feeds = feeds
 
     def _replace_definition(self, new: graph_net.Net) -> None:
         """Replace the definition by a net of the same layers and parameters."""
@@ -471,26 +483,15 @@ class Net(BatchedNet):
         if feeds is not None:
             position = feeds.position(0)
             feeds.close()
-            self._feeds = Feeds((new,), self._seed)
-            self._feeds.seek(0, position)
+            self._feeds = None
+            self._open_feeds.seek(0, position)
         if session is None or passes is None or session.runner is None:
             return
         self._shadows.flush(session.runner)
         self._shadows = Shadows()
         values = {name: session.runner.read(name) for name in session.runner.persistent if name in new.params}
         same = {name: value for name, value in values.items() if value.shape == new.params[name].param.tensor.shape}
-        session.close()
         self._initial = [same]
-        self._ready()[1].continue_from(passes)
-
-    @exclusive
-    def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Set the arrays of the MemoryData layer: whole batches, which forward passes read in turn, cyclically."""
-        self._open_feeds.give(0, self._memory_data(), [np.asarray(data), np.asarray(labels)])
-
-    def _memory_data(self) -> str:
-        """The name of the MemoryData layer."""
-        for layer in self._definition.layers:
-            if layer.type == "MemoryData":
-                return layer.name
-        raise InputError("set_input_arrays needs a MemoryData layer, and the net has none; use net.forward(data=x)")
+        _, following = self._ready(session)
+        following.continue_from(passes)
+        session.close()

@@ -16,7 +16,15 @@ import numpy as np
 
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
-from layermem.graph.sections import FED_BLOB, FED_DIFF, BackwardRange, Section, diff_buffer, outside_blobs
+from layermem.graph.sections import (
+    FED_BLOB,
+    FED_DIFF,
+    BackwardRange,
+    Section,
+    diff_buffer,
+    oldest_version,
+    outside_blobs,
+)
 from layermem.interactive.session import Array, Bound, Session
 
 Batch = dict[str, list[Array]]
@@ -43,16 +51,28 @@ class BackwardPass:
     end: int
     fed: Mapping[str, Array]
 
+    @property
+    def range(self) -> BackwardRange:
+        return BackwardRange(self.start, self.end, tuple(self.fed))
+
 
 class Passes:
     """The passes of one net.
 
     keep     globs of names of blobs to hold to the end of a step; None is all blobs
     trains   whether forward passes use the program that can continue with backward
+    given    the array of a blob that its layer copies in each pass, to which a user may write; None for other blobs
     """
 
-    def __init__(self, net: Net, session: Session, keep: Sequence[str] | None, trains: bool):
-        self.net, self.session, self.keep = net, session, keep
+    def __init__(
+        self,
+        net: Net,
+        session: Session,
+        keep: Sequence[str] | None,
+        trains: bool,
+        given: Callable[[str], Array | None] = lambda name: None,
+    ):
+        self.net, self.session, self.keep, self._given = net, session, keep, given
         self.step = 0
         self.history: list[ForwardPass] = []  # the last pass, and those with a blob that is still the newest
         self.backward_pass: BackwardPass | None = None
@@ -79,7 +99,7 @@ class Passes:
         wanted    names of blobs that will be read: those that are not held are copied out"""
         whole = Section(first, last)
         names = {version: name for name in self._names() for version in self.net.versions[name]}
-        inputs = {FED_BLOB + v: [np.array(self.data(names[v]))] for v in outside_blobs(self.net, whole)}
+        inputs = {FED_BLOB + v: [np.array(self._outside(names[v]))] for v in outside_blobs(self.net, whole)}
         made = self._made(first, last)
         section = self._section(first, last, self._range if self._covers(first, last) else None)
         copied = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
@@ -95,6 +115,12 @@ class Passes:
         self.copies |= {name: array for name, array in outside.items() if name not in made}
         self.backward_pass, self.diff_copies = None, {}
 
+    def forward_on_zeros(self, batch: Batch, prepare: Callable[[], None]) -> None:
+        """Run a whole forward pass that leaves states and the pass number as they are."""
+        self.forward(0, len(self.net.layers) - 1, batch, prepare)
+        self._write_states(self.history[-1].states)
+        self.step -= 1
+
     def backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str] = ()) -> None:
         """Run layers start .. end of the last forward pass backward, from the gradients `fed`."""
         last = self.history[-1]
@@ -108,15 +134,16 @@ class Passes:
         self._run_backward(last, bound, fed)
         self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
         for name in copied:
-            buffer = diff_buffer(self.net, name, bound.schedule.graph)
+            buffer = self._diff_buffer(name, bound)
             if buffer is not None:
                 self.diff_copies[name] = bound.results[buffer]
 
     def computes_diff(self, name: str) -> bool:
         """Whether the last backward pass computed the gradient of blob `name`, instead of reading it."""
-        assert self.backward_pass is not None
-        fed = any(version in self.backward_pass.fed for version in self.net.versions[name])
-        return self._has_diff(name) and not fed
+        if self.backward_pass is None:
+            return False
+        oldest = oldest_version(self.net, name, self.backward_pass.range)
+        return oldest is not None and oldest not in self.backward_pass.fed
 
     def leaves(self, start: int, end: int) -> dict[str, str]:
         """Blobs of layers end .. start that none of these layers overwrites: name -> version."""
@@ -153,11 +180,14 @@ class Passes:
         runner = self.session.runner
         assert runner is not None
         now = {name: runner.read(name) for name in forward.states}
-        for name, value in forward.states.items():
-            runner.write(name, value)
+        self._write_states(forward.states)
         self._start(forward, bound)
-        for name, value in now.items():
-            runner.write(name, value)
+        self._write_states(now)
+
+    def _write_states(self, states: Mapping[str, Array]) -> None:
+        assert self.session.runner is not None
+        for name, value in states.items():
+            self.session.runner.write(name, value)
 
     def _states(self, bound: Bound) -> dict[str, Array]:
         """The current values of the states that the forward part advances."""
@@ -201,17 +231,17 @@ class Passes:
             return None
         if self._in_arena is not None:
             _, bound, backward = self._in_arena
-            buffer = diff_buffer(self.net, name, bound.schedule.graph)
+            buffer = self._diff_buffer(name, bound)
             if backward and buffer is not None and buffer in bound.held(backward=True):
                 return self._readable(self.diff_copies, name, bound.held(backward=True).read(buffer))
-        if not self._reached(name):
+        if not self.reaches(name):
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._warn(name, "diff", "pass")
         again, forward = self.backward_pass, self.history[-1]
         part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
         older = tuple(self.net.versions[name][:-1])
         bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diffs=(name,)))
-        buffer = diff_buffer(self.net, name, bound.schedule.graph)
+        buffer = self._diff_buffer(name, bound)
         if buffer is None:  # no gradient reaches the blob
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._run_backward(forward, bound, again.fed)
@@ -224,15 +254,25 @@ class Passes:
         inside = self.net.layers[self.backward_pass.end : self.backward_pass.start + 1]
         return any(name in (*layer.message.bottom, *layer.message.top) for layer in inside)
 
-    def _reached(self, name: str) -> bool:
+    def _diff_buffer(self, name: str, bound: Bound) -> str | None:
+        """The buffer with the gradient of blob `name` after the last backward pass."""
+        assert self.backward_pass is not None
+        return diff_buffer(self.net, name, bound.schedule.graph, self.backward_pass.range)
+
+    def reaches(self, name: str) -> bool:
         """Whether a gradient reaches the blob, or may reach it: the layers that write it may be fused with its
         readers."""
         forward, again = self.history[-1], self.backward_pass
         assert again is not None
-        section = self._section(forward.first, forward.last, BackwardRange(again.start, again.end, tuple(again.fed)))
+        section = self._section(forward.first, forward.last, again.range)
         graph = self.session.bind(section).schedule.graph
         newest = self.net.versions[name][-1]
         return newest not in graph.buffers or f"{newest}.diff" in graph.buffers
+
+    def _outside(self, name: str) -> Array:
+        """The value of a blob for layers that begin after it."""
+        given = self._given(name)
+        return self.data(name) if given is None else given
 
     def _readable(self, copies: dict[str, Array], name: str, array: Array) -> Array:
         """Return a view unchanged; keep a copy from a device, so that writes by the user persist."""

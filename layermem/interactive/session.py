@@ -65,11 +65,21 @@ class Bound:
 class Session:
     """The programs and the arena of one net.
 
+    reports   the plans so far, by section
+    earlier   a session of the same net in other shapes, which ends; gradients of parameters go on from it
     context   values that ops read at run time
     runner    the runner that made the arena; None before the first program is bound
     """
 
-    def __init__(self, net: Net, device: Device, step: StepOptions, seed: int):
+    def __init__(
+        self,
+        net: Net,
+        device: Device,
+        step: StepOptions,
+        seed: int,
+        reports: dict[Section, PlanReport],
+        earlier: Session | None = None,
+    ):
         net.check_runnable(device.name, device.implements)
         if device.storage != FP32:
             what = f"is run by hand, where blobs are in fp32; leave the storage {device.storage} out"
@@ -80,8 +90,12 @@ class Session:
         self.runner: Runner | None = None
         self.initial: list[Mapping[str, Blob]] = []  # initial values that replace those of the fillers
         self.on_new_arena: Callable[[], None] = lambda: None  # called before the arena is replaced
-        self._gradients = False
-        self._reports: dict[Section, PlanReport] = {}
+        self._gradients: bool = earlier is not None and earlier._gradients
+        self._reports = reports
+        self._sums: Mapping[str, Array] = {}  # gradients of parameters that go on from `earlier`
+        if earlier is not None and earlier.runner is not None:
+            diffs = [name for name in earlier.runner.persistent if name.endswith(".diff")]
+            self._sums = {name: earlier.runner.read(name) for name in diffs}
         self._bound: dict[Section, Bound] = {}
         self._budget_bytes: int | None = None
 
@@ -139,6 +153,7 @@ class Session:
             parameters.fill(self.seed)
             for each in self.initial:
                 parameters.write(each)
+            values = dict(self._sums)
         for name, value in values.items():
             if name in runner.persistent:
                 runner.write(name, value)

@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.errors import InputError
+from layermem.graph.needs import is_updated
 from layermem.graph.train import diff_buffer
 from layermem.interactive.blob import Array, Blob, NetBlob
-from layermem.interactive.net import Net, PathName
+from layermem.interactive.net import Net
 from layermem.interactive.shadows import Shadows
-from layermem.interactive.weights import matched_weights
-from layermem.proto.weights import write_weights
 from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.engine import Engine
-from layermem.solver.parameters import Parameters
+from layermem.solver.feeds import Feeds
 from layermem.utils.exclusive import exclusive
 
 INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(solver.net)"
@@ -40,17 +39,29 @@ class SolverNet(Net):
         self._engine, self._number, self._report = engine, number, report
         self._lock = engine.lock
         self._definition = engine.nets.all[number]
-        self._shapes, self._inputs, self._diffs, self._lenders = {}, {}, {}, {}
+        self._shapes, self._input_arrays, self._diffs, self._lenders = {}, {}, {}, {}
         self._shadows = Shadows()
         engine.before_run.append(lambda: self._shadows.flush(engine.runner))
         engine.after_run.append(lambda: self._shadows.refresh(engine.runner))
+        engine.on_rebind.append(self._follow)
         self._make_views()
 
     def _repr_html_(self) -> str:
         return net_html(self._definition, self._report)
 
+    def _follow(self) -> None:
+        """Take the shapes of the solver's current plan."""
+        self._definition = self._engine.nets.all[self._number]
+
     def _runner(self) -> Runner:
         return self._engine.runner
+
+    @property
+    def _open_feeds(self) -> Feeds:
+        return self._engine.open_feeds
+
+    def _given(self, name: str) -> Array | None:
+        return self._constant(name)
 
     @property
     def report(self) -> PlanReport:
@@ -100,28 +111,11 @@ class SolverNet(Net):
         if shapes:
             self._refuse("is planned for its shapes")
 
-    @exclusive
-    def save(self, path: PathName) -> None:
-        """Write the parameters to a weight file, in the format of its name."""
-        net = self._definition
-        self._shadows.flush(self._runner())
-        write_weights(path, net.name, Parameters((net,), self._runner(), 0).file_layers(), net.names_in_file)
-
     def share_with(self, other: Net) -> None:
         """Do nothing for a net of the same solver, which shares its parameters already; raise InputError for
         another."""
         if not (isinstance(other, SolverNet) and other._engine is self._engine):
             raise InputError("a net of a solver keeps its own parameters; copy them with net.load(path)")
-
-    @exclusive
-    def load(self, path: PathName) -> None:
-        """Set parameters from a weight file, by layer name; other layers keep theirs."""
-        values = matched_weights(self._definition, path)
-        self._shadows.flush(self._runner())
-        Parameters((self._definition,), self._runner(), 0).write(values)
-        self._shadows.refresh(self._runner())
-
-    copy_from = load
 
     def close(self) -> None:
         """Do nothing: the solver owns the arena."""
@@ -132,8 +126,10 @@ class SolverNet(Net):
     # -- views -------------------------------------------------------------------------------------------------------
 
     def _blob(self, name: str) -> Blob:
-        shape = self._definition.blobs[self._version(name)].shape
-        return NetBlob(name, lambda: shape, lambda: self._data(name), lambda: self._diff(name))
+        return NetBlob(name, lambda: self._shape(name), lambda: self._data(name), lambda: self._diff(name))
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self._definition.blobs[self._version(name)].shape
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
@@ -143,6 +139,8 @@ class SolverNet(Net):
         def diff() -> Array:
             with self._lock:
                 runner = self._runner()
+                if not is_updated(self._definition, name):
+                    return np.zeros(shape, runner.device.real)
                 if f"{name}.diff" in runner.persistent and runner.is_whole(f"{name}.diff"):
                     return self._shadows.array(runner, f"{name}.diff", shape)
                 held = self._engine.held(self._number)
@@ -157,6 +155,9 @@ class SolverNet(Net):
 
     @exclusive
     def _data(self, name: str) -> Array:
+        given = self._given(name)
+        if given is not None:
+            return given
         version = self._version(name)
         held = self._engine.held(self._number)
         if held is not None and version in held:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from layermem.graph import net as graph_net
 from layermem.interactive.blob import Blob, Named
+from layermem.layers.python import Python
 from layermem.proto.schema import PHASES
+from layermem.python_layers import PythonLayer
 from layermem.solver.build import reported
 
 
@@ -19,6 +21,16 @@ class NetLayer:
 
     def __repr__(self) -> str:
         return f"<{self.type} layer '{self.name}': {len(self.blobs)} parameters>"
+
+
+def _layer_view(layer: graph_net.NetLayer, blobs: list[Blob]) -> NetLayer | PythonLayer:
+    """A view of a layer; of a Python layer that runs, the user's object, whose blobs are its parameters."""
+    made = layer.nodes[0].layer
+    if not isinstance(made, Python):
+        return NetLayer(layer.name, layer.type, blobs)
+    for mine, blob in zip(made.code.instance.blobs, blobs):
+        mine.show(blob)
+    return made.code.instance
 
 
 class NetViews:
@@ -44,6 +56,9 @@ class NetViews:
         net = self._definition
         self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
         self.outputs = [each.name for each in reported(net) if each.output]
+        self._makers = {
+            name: layer for layer in reversed(net.layers) for name in layer.message.top
+        }  # the first writers
         names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
         self.blobs: Mapping[str, Blob] = Named(
             "blob", {name: self._blob(name) for name in names}, "`layermem show` lists the blobs"
@@ -55,11 +70,12 @@ class NetViews:
                     self._parameter(layer.name, index, name, param.shape)
                     for index, (name, param) in enumerate(layer.params)
                 ]
-        self.params: Mapping[str, list[Blob]] = Named(
+        self._params: Mapping[str, list[Blob]] = Named(
             "layer with parameters", params, f"those are: {' '.join(params) or 'none'}"
         )
-        self.layers = [NetLayer(layer.name, layer.type, params.get(layer.name, [])) for layer in net.layers]
-        self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
+        self.params = self._params
+        self.layers = [_layer_view(layer, params.get(layer.name, [])) for layer in net.layers]
+        self.layer_dict = OrderedDict((layer.name, view) for layer, view in zip(net.layers, self.layers))
         self.top_names = OrderedDict((layer.name, list(layer.message.top)) for layer in net.layers)
         self.bottom_names = OrderedDict((layer.name, list(layer.message.bottom)) for layer in net.layers)
         weights = {each.name: each.weight for each in reported(net)}
@@ -70,10 +86,10 @@ class NetViews:
 
     def _index(self, layer: str) -> int:
         """The number of a layer."""
-        return self._layer_names[layer]
+        return self._layer_index[layer]
 
     @property
-    def _layer_names(self) -> Named[int]:
+    def _layer_index(self) -> Named[int]:
         names = {layer.name: index for index, layer in enumerate(self._definition.layers)}
         return Named("layer", names, "`layermem show` lists the layers")
 

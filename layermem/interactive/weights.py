@@ -10,7 +10,6 @@ from layermem.proto.blobs import Blob
 from layermem.proto.weights import WHAT, open_weights
 from layermem.solver.parameters import match_weights
 from layermem.utils.open_file import OpenFile
-from layermem.utils.text import shape_text
 
 
 def matched_weights(net: Net, file: str | PathLike[str] | OpenFile) -> dict[str, Blob]:
@@ -25,16 +24,3 @@ def matched_weights(net: Net, file: str | PathLike[str] | OpenFile) -> dict[str,
         named = f"its layers are {', '.join(unknown[:4])}" if unknown else "it holds no weights"
         raise InputError(f"has no layer of net '{net.name}' ({named}); use the weights of this net", path=file.path)
     return values
-
-
-def check_same_parameters(old: Net, new: Net) -> None:
-    """InputError unless both nets have parameters of the same shapes."""
-    for name, owned in old.params.items():
-        there = new.params[name].param
-        if not owned.param.carried and there.shape != owned.param.shape:
-            raise InputError(
-                f"would need a parameter of {shape_text(there.shape)} for these inputs, and has one of "
-                f"{shape_text(owned.param.shape)}; change the batch alone, or build another net",
-                path=str(old.path),
-                layer=owned.layer,
-            )

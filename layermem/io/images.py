@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.data.images import decode
-from layermem.errors import InputError
+from layermem.errors import ArgumentError, InputError
 from layermem.utils.input_files import read_bytes
 
 Array = npt.NDArray[Any]
@@ -52,11 +52,11 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
 def resize_image(im: Array, new_dims: Dims, interp_order: int = 1) -> Floats:
     """Resize an image [H,W,K] to [new_dims[0],new_dims[1],K]: bilinear, or with interp_order=0 to the nearest pixel."""
     if interp_order not in (0, 1):
-        raise InputError(f"interp_order {interp_order} is not supported; use 1 (bilinear) or 0 (nearest)")
+        raise ArgumentError(f"interp_order {interp_order} is not supported; use 1 (bilinear) or 0 (nearest)")
     height, width = (int(size) for size in new_dims)
     if im.ndim != 3 or im.size == 0 or min(height, width) < 1:
         sizes = "x".join(map(str, im.shape))
-        raise InputError(
+        raise ArgumentError(
             f"an array of shape {sizes} has no size {height}x{width}; give an image [H,W,K] and its new size"
         )
     if im.shape[2] not in BY_SKIMAGE:
@@ -114,10 +114,12 @@ def oversample(images: Sequence[Array], crop_dims: Dims) -> Floats:
     five mirrored.
     """
     if not len(images):
-        raise InputError("there is no image to take crops of; give one or more")
+        raise ArgumentError("there is no image to take crops of; give one or more")
     (height, width, channels), (rows, columns) = np.asarray(images[0]).shape, (int(size) for size in crop_dims)
     if rows > height or columns > width:
-        raise InputError(f"a crop of {rows}x{columns} does not fit an image of {height}x{width}; make the crop smaller")
+        raise ArgumentError(
+            f"a crop of {rows}x{columns} does not fit an image of {height}x{width}; make the crop smaller"
+        )
     places = [(y, x) for y in (0, height - rows) for x in (0, width - columns)]
     places.append((int((height - rows) / 2), int((width - columns) / 2)))
     crops = np.empty((len(images), 2, len(places), rows, columns, channels), np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.data.images import datum_image
-from layermem.errors import InputError
+from layermem.errors import ArgumentError
 from layermem.proto.schema import BlobProto, BlobProtoVector, Datum, Message
 
 Array = npt.NDArray[Any]
@@ -20,14 +20,14 @@ EXTENTS = ("num", "channels", "height", "width")  # fields of blobs of 2014 and 
 
 
 def blobproto_to_array(blob: Message, return_diff: bool = False) -> npt.NDArray[np.float64]:
-    """The data of a BlobProto, or its diff, in its shape; InputError if the count of numbers does not fit."""
+    """The data of a BlobProto, or its diff, in its shape; ArgumentError if the count of numbers does not fit."""
     values = blob.diff or blob.double_diff if return_diff else blob.data or blob.double_data
     old = any(blob.HasField(name) for name in EXTENTS)
     shape = tuple(getattr(blob, name) for name in EXTENTS) if old else tuple(blob.shape.dim)
     array = np.array(values, np.float64)
     if min(shape, default=1) < 0 or array.size != np.prod(shape, dtype=np.int64):
         what = f"a BlobProto of shape {_text(shape)} has {array.size} numbers; give them and the shape that they have"
-        raise InputError(what)
+        raise ArgumentError(what)
     return array.reshape(shape)
 
 
@@ -38,7 +38,7 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> Message:
     blob.data.extend(np.asarray(arr, np.float64).ravel().tolist())
     if diff is not None:
         if diff.shape != arr.shape:
-            raise InputError(f"diff has shape {_text(diff.shape)}, and data {_text(arr.shape)}; give both one shape")
+            raise ArgumentError(f"diff has shape {_text(diff.shape)}, and data {_text(arr.shape)}; give both one shape")
         blob.diff.extend(np.asarray(diff, np.float64).ravel().tolist())
     return blob
 
@@ -58,7 +58,7 @@ def blobprotovector_str_to_arraylist(data: bytes) -> list[npt.NDArray[np.float64
 def array_to_datum(arr: Array, label: int | None = None) -> Message:
     """A Datum of an array [C,H,W]: it holds bytes if the array is uint8, otherwise floats."""
     if arr.ndim != 3:
-        raise InputError(f"an array of shape {_text(arr.shape)} is no Datum; give one of shape [C,H,W]")
+        raise ArgumentError(f"an array of shape {_text(arr.shape)} is no Datum; give one of shape [C,H,W]")
     datum = Datum(channels=arr.shape[0], height=arr.shape[1], width=arr.shape[2])
     if arr.dtype == np.uint8:
         datum.data = arr.tobytes()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layermem.errors import InputError
+from layermem.errors import ArgumentError
 from layermem.io.images import resize_image
 from layermem.utils.similar import did_you_mean
 
@@ -33,7 +33,7 @@ class Transformer:
         t.set_channel_swap("data", (2, 1, 0))          red, green, blue to blue, green, red
         net.blobs["data"].data[...] = t.preprocess("data", layermem.io.load_image("cat.jpg"))
 
-    InputError for an input that `inputs` does not name, and for an order or a mean that does not fit its shape.
+    ArgumentError for an input that `inputs` does not name, and for an order or a mean that does not fit its shape.
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]):
@@ -87,7 +87,7 @@ class Transformer:
         """Set the order of the axes of `data` that gives [K,H,W]: (2, 0, 1) for [H,W,K]."""
         axes = len(self._shape(in_)) - 1
         if sorted(order) != list(range(axes)):
-            raise InputError(
+            raise ArgumentError(
                 f"{tuple(order)} is no order of the {axes} axes of '{in_}'; give each of 0 to {axes - 1} once"
             )
         self.transpose[in_] = order
@@ -96,7 +96,7 @@ class Transformer:
         """Set the order of channels after the transpose: (2, 1, 0) swaps red, green, blue to blue, green, red."""
         channels = self._shape(in_)[1]
         if len(order) != channels:
-            raise InputError(
+            raise ArgumentError(
                 f"{tuple(order)} does not order the {channels} channels of '{in_}'; give {channels} numbers"
             )
         self.channel_swap[in_] = order
@@ -117,7 +117,7 @@ class Transformer:
         channels = shape[1]
         if mean.ndim == 1:
             if len(mean) != channels:
-                raise InputError(
+                raise ArgumentError(
                     f"a mean of {len(mean)} channels does not fit '{in_}', which has {channels}; give {channels}"
                 )
             self.mean[in_] = mean[:, None, None]
@@ -125,7 +125,7 @@ class Transformer:
         sizes = (1, *mean.shape) if mean.ndim == 2 else mean.shape
         if len(sizes) != 3 or sizes[0] not in (1, channels):
             text = "x".join(map(str, mean.shape))
-            raise InputError(
+            raise ArgumentError(
                 f"a mean of shape {text} does not fit '{in_}'; give one of shape [{channels}] or [{channels},H,W]"
             )
         if sizes[1:] != shape[2:]:
@@ -133,8 +133,8 @@ class Transformer:
         self.mean[in_] = mean
 
     def _shape(self, in_: str) -> tuple[int, ...]:
-        """The shape of an input; InputError if no input has that name."""
+        """The shape of an input; ArgumentError if no input has that name."""
         if in_ not in self.inputs:
             hint = did_you_mean(in_, self.inputs) or f"choose from {' '.join(self.inputs)}"
-            raise InputError(f"'{in_}' is none of the inputs of this Transformer; {hint}")
+            raise ArgumentError(f"'{in_}' is none of the inputs of this Transformer; {hint}")
         return self.inputs[in_]

@@ -36,16 +36,26 @@ class Python(Layer):
     top_range = (0, None)
     record: ops.Python
 
-    def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor], *, path: str = "", allowed: bool = False):
+    def __init__(
+        self,
+        param: Message,
+        phase: int,
+        bottoms: Sequence[Tensor],
+        *,
+        path: str = "",
+        allowed: bool = False,
+        code: UserLayer | None = None,
+    ):
         if not allowed:
             raise InputError(f"{_what(param)}; if you trust it, add {ALLOW}")
-        self.path = path
+        self.path, self._earlier = path, code
         super().__init__(param, phase, bottoms)
 
     def setup(self) -> None:
         tops, bottoms = list(self.param.top), list(self.param.bottom)
         self.in_place = [(i, bottoms.index(top)) for i, top in enumerate(tops) if top in bottoms]
-        self.code = UserLayer(self.name, self.param.python_param, self.phase, self.path, inplace=self.in_place)
+        block = self.param.python_param
+        self.code = self._earlier or UserLayer(self.name, block, self.phase, self.path, inplace=self.in_place)
         self.code.prepare([x.shape for x in self.bottoms], len(tops))
         self.tops = tuple(Tensor(shape) for shape in self.code.top_shapes)
         self.recompute_kind = "exact" if self.code.recomputable else "never"
@@ -114,12 +124,14 @@ def make_python_layer(
     batch: int | None = None,
     sources: bool = True,
     takes_inputs: bool = True,
+    code: UserLayer | None = None,
 ) -> Layer:
     """The Python layer of `param` in the net at `path`: with its class, or replaced by the shapes in `inputs`.
 
     sources  whether layers without bottoms run; otherwise they only give their shapes
     batch    the batch size that the user gives to all inputs, which a Python source cannot obey
     takes_inputs   whether an error may advise to give `inputs`
+    code     the user's layer, where another net of the same file has made it
     """
     given = [inputs[top] for top in param.top if top in inputs]
     if as_input(param, inputs):
@@ -133,7 +145,7 @@ def make_python_layer(
     if batch is not None and not bottoms:
         what = f"has the batch size that its Python class {param.python_param.layer} gives it, and no other"
         raise InputError(f"{what}; leave --batch out, or give all shapes: {shape_options(param)}")
-    made = Python(param, phase, bottoms, path=path, allowed=True)
+    made = Python(param, phase, bottoms, path=path, allowed=True, code=code)
     for name, top in zip(param.top, made.tops):
         if inputs.get(name, top.shape) != top.shape:
             what = f"is given the shape {Tensor(inputs[name])} for '{name}', which its Python class makes {top}"

@@ -15,6 +15,8 @@ from dataclasses import field as dataclass_field
 from os import PathLike
 from pathlib import Path
 
+from google.protobuf import text_format
+
 from layermem.errors import InputError
 from layermem.proto import text as text_file
 from layermem.proto.checks import layer_fault, path_faults
@@ -25,6 +27,7 @@ from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.open_file import Files
+from layermem.utils.similar import did_you_mean
 from layermem.utils.steps import report_step
 from layermem.utils.system_faults import remedy_of
 
@@ -97,19 +100,21 @@ def net_of_message(message: Message, path: str = "<message>", lines: Sequence[in
     return _net_file(copied, known, None, path)
 
 
-def read_solver(path: str | PathLike[str]) -> SolverFile:
-    """Read the solver in a prototxt file, in the current format."""
+def read_solver(path: str | PathLike[str], changes: Sequence[str] = ()) -> SolverFile:
+    """Read the solver in a prototxt file, in the current format, with the fields of `changes`: "base_lr=0.001"."""
     check_path(path, "prototxt solver")
     raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT)
-    solver = read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path))
+    solver = read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path), changes)
     report_step("read %s: a solver", path)
     return solver
 
 
-def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
+def read_solver_text(text: str, path: str = "<text>", changes: Sequence[str] = ()) -> SolverFile:
     """Read the solver in `text`; errors name `path`, which is also the default name of snapshots."""
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
+    for change in changes:
+        _change(message, change)
     given = message.ListFields()
     for field, fault in path_faults(message):
         raise InputError(fault, path=path, line=_first(layout.lines(field)))
@@ -124,6 +129,26 @@ def read_solver_text(text: str, path: str = "<text>") -> SolverFile:
     }
     lines = {field.name: tuple(layout.lines(field.name)) for field, _ in given}
     return SolverFile(path, message, nets, lines, (*notes, *layout.ignored), files)
+
+
+def _change(solver: Message, change: str) -> None:
+    """Replace one field of a solver by its text, such as "base_lr=0.001" or "stepvalue=100,200"."""
+    name, equals, text = (part.strip() for part in change.partition("="))
+    fields = solver.DESCRIPTOR.fields_by_name
+    if not equals or name not in fields or fields[name].message_type is not None:
+        known = [each.name for each in fields.values() if each.message_type is None]
+        remedy = ("" if name in known else did_you_mean(name, known)) or "write it as base_lr=0.001"
+        raise InputError(f"'{change}' sets no field of a solver; {remedy}")
+    field = fields[name]
+    solver.ClearField(name)
+    for value in text.split(",") if field.is_repeated else [text]:
+        if field.type == field.TYPE_STRING:
+            value = '"' + value.strip('"').replace("\\", "\\\\").replace('"', '\\"') + '"'
+        try:
+            text_format.Parse(f"{name}: {value}", solver)
+        except text_format.ParseError as error:
+            reason = str(error).split(":", 2)[-1].strip().rstrip(".")
+            raise InputError(f"'{change}' does not set {name}: {reason}; give it another value") from None
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:

@@ -147,15 +147,16 @@ def write_weights(
     layers: FileLayers,
     names_in_file: NamesInFile | None = None,
     names: NameMap | None = None,
+    form: str | PathLike[str] | None = None,
 ) -> None:
-    """Write {layer name: (type, blobs)} atomically, in the format that the end of the path names.
+    """Write {layer name: (type, blobs)} atomically, in the format that the end of the path names, or of `form`.
 
     names_in_file   other names for some layers in a binary file; names in HDF5 are unique
     names           the names of tensors in a .safetensors or .npz file
     InputError if a binary file would exceed 2 GiB, the limit of protobuf readers.
     """
     try:
-        write_atomically(path, weights_content(path, net_name, layers, names_in_file, names))
+        write_atomically(path, weights_content(form or path, net_name, layers, names_in_file, names))
     except InputError as error:
         raise error.at(path=str(path)) from None
 

@@ -17,13 +17,24 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 DATA, DIFF = "data", "diff"
+OUTSIDE = "which only its methods may read"  # why an array is absent
+
+
+class HasArrays(Protocol):
+    """A blob of a net."""
+
+    @property
+    def data(self) -> Array: ...
+
+    @property
+    def diff(self) -> Array: ...
 
 
 class ContractError(Exception):
@@ -41,6 +52,7 @@ class Blob:
         self._label, self._shape, self._may_reshape = label, shape, may_reshape
         self._arrays: dict[str, Array] = {}
         self._absent: dict[str, str] = {}  # data or diff -> the reason why it is absent, with a remedy
+        self._shown: HasArrays | None = None  # the parameter of a net that this blob is, outside of methods
         self._planning = True  # arrays are made on demand
 
     # -- for layers ------------------------------------------------------------------------------------------------
@@ -108,7 +120,13 @@ class Blob:
             raise ContractError(f"reads an axis of {self._label} by name, which has {len(self.shape)}; use its shape")
         return self.shape[index] if index < len(self.shape) else 1
 
+    def show(self, parameter: HasArrays) -> None:
+        """Let data and diff be those of `parameter` outside of methods, unless they are those of another one."""
+        self._shown = self._shown or parameter
+
     def _array(self, kind: str) -> Array:
+        if self._absent.get(kind) == OUTSIDE and self._shown is not None:
+            return self._shown.data if kind == DATA else self._shown.diff
         if kind in self._absent:
             raise ContractError(f"reads {self._label}.{kind}, {self._absent[kind]}")
         if kind not in self._arrays:

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from layermem.errors import InputError
-from layermem.python_layers.contract import DATA, DIFF, Array, Blob, Blobs, ContractError, PythonLayer
+from layermem.errors import InputError, input_error_of
+from layermem.python_layers.contract import DATA, DIFF, OUTSIDE, Array, Blob, Blobs, ContractError, PythonLayer
 from layermem.python_layers.loading import SEARCHED, class_of, import_user_module, user_code
 from layermem.utils.text import printable
 
@@ -31,7 +31,6 @@ Shape = tuple[int, ...]
 PACKAGE = str(Path(__file__).parents[1])  # frames of modules below are not the user's
 IMPORTLIB = str(Path(importlib.__file__).parent)
 LATER = "which only backward has; keep what forward computes in an attribute of the layer"
-OUTSIDE = "which only its methods may read"
 UNDECLARED = "which its backward_reads does not name; add it there"
 MOST_TEXT = 300  # letters of a user code's message
 
@@ -51,6 +50,7 @@ class UserLayer:
         self.instance = self._make(param, phase)
         self.bottom: list[Blob] = []
         self.top: list[Blob] = []
+        self._ahead: list[Array] | None = None  # the tops of the next forward, where `run_ahead` has made them
 
     @property
     def top_shapes(self) -> list[Shape]:
@@ -82,13 +82,18 @@ class UserLayer:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def prepare(self, bottoms: Sequence[Shape], tops: int) -> None:
-        """Run setup and reshape on blobs that have shapes, and zeros as data."""
-        self.bottom = [Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)]
-        self.top = [Blob(f"top[{i}]", may_reshape=True) for i in range(tops)]
-        self._call("setup", self.bottom, self.top)
+        """Run setup, unless it has run, and reshape, on blobs that have shapes, and zeros as data."""
         blobs = self.instance.blobs
-        blobs.closed = True
-        self._call("reshape", self.bottom, self.top)
+        is_new = not blobs.closed
+        self.bottom = [Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)]
+        if is_new:
+            self.top = [Blob(f"top[{i}]", may_reshape=True) for i in range(tops)]
+            self._call("setup", self.bottom, self.top)
+            blobs.closed = True
+        for each in (*self.top, *blobs):
+            each._planning, each._absent = True, {}
+        if self._ahead is None:
+            self._call("reshape", self.bottom, self.top)
         for each in self.top:
             if each._shape is None:
                 what = f"gives {each._label} no shape; call {each._label}.reshape(..) in setup or reshape"
@@ -96,16 +101,35 @@ class UserLayer:
             if any(array.any() for array in each._arrays.values()):
                 what = f"writes {each._label} in setup or reshape, where it has no memory yet; write it in forward"
                 raise InputError(what, path=self.file, layer=self.name)
-        self._initial = [np.array(each.data, np.float32, order="C") for each in blobs]
+        if is_new:
+            self._initial = [np.array(each.data, np.float32, order="C") for each in blobs]
         self._close()
+
+    def run_ahead(self) -> list[Shape]:
+        """Run the next forward of a layer without bottoms and parameters now, and return the shapes that it gives its
+        tops; `forward` then copies them."""
+        for each in self.top:
+            each._planning, each._absent, each._arrays = True, {}, {}
+        try:
+            self._forward()
+            self._ahead = [np.array(each.data) for each in self.top]
+        finally:
+            self._close()
+        return self.top_shapes
 
     def forward(self, arrays: Mapping[str, Array]) -> None:
         """Write the tops y{i} from the bottoms x{i} and the parameters w{i}."""
+        if self._ahead is not None:
+            for i, array in enumerate(self._ahead):
+                arrays[f"y{i}"][...] = array
+            self._ahead = None
+            return
         sources = {f"y{top}": f"x{bottom}" for top, bottom in self.inplace}
         _prepare_outputs(arrays, "y", sources)
         lent = _Lent()
         for stem, blobs in (("x", self.bottom), ("y", self.top), ("w", self.instance.blobs)):
             for i, blob in enumerate(blobs):
+                blob._shape = arrays[f"{stem}{i}"].shape
                 blob._arrays = {DATA: lent.lend(arrays[f"{stem}{i}"], write=stem == "y")}
                 blob._absent = {DIFF: LATER}
         for top, bottom in self.inplace:
@@ -125,6 +149,7 @@ class UserLayer:
             for i, blob in enumerate(blobs):
                 blob._arrays, blob._absent = {}, {}
                 data, diff = arrays.get(f"{stem}{i}"), arrays.get(f"d{stem}{i}")
+                blob._shape = next((each.shape for each in (data, diff) if each is not None), blob._shape)
                 if data is not None:
                     blob._arrays[DATA] = lent.lend(data, write=False)
                 else:
@@ -197,7 +222,10 @@ class UserLayer:
         text = printable(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()))
         text = f": {text[:MOST_TEXT]}" if text else ""
         what = f"fails in {where} of its Python class {self.class_name}: {type(error).__name__}{text}"
-        return InputError(what, path=file, line=line, layer=self.name)
+        kind: Any = type(error)
+        fault = input_error_of(kind)(what, path=file, line=line, layer=self.name)
+        fault.__dict__.update({name: value for name, value in vars(error).items() if name not in vars(fault)})
+        return fault
 
     def _place(self, error: BaseException) -> tuple[str | None, int | None]:
         """File and line of the user's module where `error` was raised, or the nearest place outside of layermem."""

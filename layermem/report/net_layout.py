@@ -149,11 +149,14 @@ def _across(
     level, widths = [*rank], [*sizes]
     edges: list[tuple[int, int]] = []
     chains = []  # the points of each wire between its boxes
+    routed = graph.is_connected(mode="weak")  # igraph confuses the bends of edges if there are several components
     for wire, bends in zip(wires, found.edge_routing):
-        chain = [*range(len(position), len(position) + len(bends))]
-        position += [float(bend[0]) for bend in bends]
+        crossed = rank[wire.target] - rank[wire.source] - 1
+        chain = [*range(len(position), len(position) + crossed)]
+        middle = (position[wire.source] + position[wire.target]) / 2
+        position += [float(bend[0]) for bend in bends] if routed else [middle] * crossed
         level += range(rank[wire.source] + 1, rank[wire.target])
-        widths += [WIRE_WIDTH] * len(bends)
+        widths += [WIRE_WIDTH] * crossed
         ends = [wire.source, *chain, wire.target]
         edges += itertools.pairwise(ends)
         chains.append(chain)

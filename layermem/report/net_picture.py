@@ -132,6 +132,27 @@ def net_picture(report: PlanReport, *, fold: bool = False) -> NetPicture:
     return _cut_long_wires(_folded(picture) if fold else picture)
 
 
+def message_picture(message: Message, *, rates: bool = False) -> NetPicture:
+    """The layers of a NetParameter alone, without shapes and without a plan; with `rates`, their lr_mult too."""
+    boxes: list[NetBox] = []
+    wires: list[Wire] = []
+    writers: dict[str, list[int]] = {}  # by blob: several where layers of both phases make it
+    read = {blob for layer in message.layer for blob in layer.bottom}
+    for index, layer in enumerate(message.layer):
+        lr = f", lr {' '.join(f'{param.lr_mult:g}' for param in layer.param)}" if rates and layer.param else ""
+        line = BoxLine(layer.name, _detail(layer) + lr, _family(layer.type))
+        in_place = bool(layer.top) and set(layer.top) <= set(layer.bottom)
+        ends = not layer.bottom or not read.intersection(layer.top)
+        tops = () if in_place else tuple(BoxLine(top, "") for top in layer.top)
+        text = f"{layer.name}: {_detail(layer)}"
+        boxes.append(NetBox((line,), tops, FREED, text, in_place=in_place, ends=ends))
+        sources = [(writer, blob) for blob in layer.bottom for writer in writers.get(blob, ())]
+        wires += [Wire(writer, index, FREED, f"blob {blob}") for writer, blob in sources]
+        for top in layer.top:
+            writers[top] = [index] if top in layer.bottom else [*writers.get(top, ()), index]
+    return _cut_long_wires(NetPicture(message.name or "net", f"{len(boxes)} layers", tuple(boxes), tuple(wires), {}))
+
+
 # -- boxes ---------------------------------------------------------------------------------------------------------
 
 

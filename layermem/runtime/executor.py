@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from layermem.backends.arena import POISON, Arena
 from layermem.backends.base import Bound, Device, Memory, NextBatch, sequence
@@ -96,10 +97,12 @@ class Executor:
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
-            source, target = (
-                self._bytes(self.schedule.residencies[r]) for r in (instruction.reads[0], instruction.writes[0])
-            )
-            return self.device.bind_copy(source, target)
+            ends = [self.schedule.residencies[r] for r in (instruction.reads[0], instruction.writes[0])]
+            copy = self.device.bind_copy(*map(self._bytes, ends))
+            if not (self.host.is_file and self.device.shares_host_memory):
+                return copy
+            (there,) = (r for r in ends if r.host)
+            return sequence([copy, partial(self.host.release, there.offset, there.nbytes)])
         return bind_op(self.device, instruction.op, self._arrays(instruction, instruction.op), context)
 
     def _arrays(self, instruction: Instruction, op: Op) -> dict[str, Memory]:

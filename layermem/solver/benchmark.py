@@ -29,9 +29,11 @@ from layermem.schedule.program import Program
 from layermem.solver.noise import noise_feed
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import settings
+from layermem.utils.stopwatch import seconds_since
 
 SEED = 1
 WARM = 1  # runs before timing starts
+MOST_WARM = 10_000  # steps of a warm-up, should the clock stand still
 LINK_BYTES = 2**26
 LINK_RUNS = 5
 
@@ -72,17 +74,18 @@ class Benchmark:
         self.context["step"] = number
         began = time.perf_counter()
         self.runner.run(next_batch=lambda: self.context["batch"])
-        return time.perf_counter() - began
+        return seconds_since(began)
 
     def warm_up(self, seconds: float) -> None:
         """Run whole steps for `seconds`, so that an idle GPU raises its clock; at least one if `seconds` is
         positive."""
         if seconds <= 0:
             return
-        end = time.perf_counter() + seconds
-        self.step()
-        while time.perf_counter() < end:
+        began = time.perf_counter()
+        for _ in range(MOST_WARM):
             self.step()
+            if seconds_since(began) >= seconds:
+                return
 
     def ops(self, count: int) -> dict[str, float]:
         """Median seconds of each op of the step over `count` runs, without recomputations.  The time of a group that is
@@ -111,7 +114,7 @@ def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
         for _ in range(WARM + LINK_RUNS):
             began = time.perf_counter()
             device.run([copy])
-            seconds.append(time.perf_counter() - began)
+            seconds.append(seconds_since(began))
         rates.append(nbytes / median(seconds[WARM:]))
     return rates[0], rates[1]
 

@@ -22,7 +22,7 @@ from layermem.distributed.group import Group
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.graph.ops import Graph
+from layermem.graph.ops import GRADIENT, Graph
 from layermem.graph.train import CLIP, HOLD, OVERFLOW
 from layermem.proto.schema import Message
 from layermem.report.events import Output
@@ -40,6 +40,7 @@ from layermem.solver.shared_state import SharedState
 from layermem.solver.signals import Requests
 
 Outputs = tuple[Output, ...]
+OnChange = Callable[[int, Mapping[str, tuple[int, ...]]], None]
 T = TypeVar("T")
 
 
@@ -62,29 +63,52 @@ class Engine:
         loss_scale: LossScale | None = None,
     ):
         self.lock = RLock()  # shared by the solver and its nets (utils/exclusive.py)
-        self.nets, self.param, self.noise = nets, param, noise
+        self.param, self.noise = param, noise
         self.group, self.loss_scale = group or Group(), loss_scale
         self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)
         self.context: StepContext = {**settings(param), "seed": 0, "step": 0, "iteration": 0, "rate": 0.0}
         if self.group.transport is not None:
             self.context["transport"] = self.group.transport
 
-        def make_runner() -> Runner:
+        def make_runner(program: Program) -> Runner:
             for net in nets.all:
                 net.check_runnable(device.name, device.implements)
             return Runner(program, device, self.context, spill=spill, poison=poison)
 
+        self._make_runner = make_runner
         self._recordings = self.group.agree(lambda: [Recording(net) for net in nets.all])
-        self.runner = self.group.agree(make_runner)
-        shared = SharedState(self.runner, self.group)
-        self.parameters = Parameters(nets.all, self.runner, rule_of(param).history_count, shared)
+        self._bind(nets, graphs, program)
         self.feeds: Feeds | None = None
-        self._first_test = len(graphs) - len(nets.tests)
-        self._reported = [reported(net) for net in nets.all]
+        self.on_change: OnChange | None = None  # called for batches of other shapes; None refuses them
+        self.on_rebind: list[Callable[[], None]] = []
         self.before_run: list[Callable[[], None]] = []  # called around each run of a schedule
         self.after_run: list[Callable[[], None]] = []
         self.values: list[Mapping[str, np.ndarray]] = [{} for _ in nets.all]  # outputs of the last batch, by blob
+
+    def _bind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
+        self.nets = nets
+        self.runner = self.group.agree(lambda: self._make_runner(program))
+        shared = SharedState(self.runner, self.group)
+        self.parameters = Parameters(nets.all, self.runner, rule_of(self.param).history_count, shared)
+        self._first_test = len(graphs) - len(nets.tests)
+        diffs = [name for name, each in self.runner.persistent.items() if each.kind == GRADIENT]
+        zeroed = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
+        self._held_gradients = [name for name in diffs if name not in zeroed]  # those that no update graph zeroes
+        self._reported = [reported(net) for net in nets.all]
         self._last: tuple[int, int] | None = None  # the net that ran last, and its schedule
+
+    def rebind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
+        """Run the same nets in other shapes by another program; parameters and their state keep their values."""
+        for observer in self.before_run:
+            observer()
+        values = {name: self.runner.read(name) for name in self.runner.persistent}
+        del self.runner, self.parameters  # the arena is freed before there is another one
+        self._bind(nets, graphs, program)
+        for name in self.runner.persistent.keys() & values.keys():
+            self.runner.write(name, values[name])
+        self.open_feeds.nets = nets.all
+        for observer in (*self.on_rebind, *self.after_run):
+            observer()
 
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
@@ -95,6 +119,8 @@ class Engine:
             )  # before the old ones are closed: an error changes nothing
             self.close()
             self.feeds = feeds
+            if self.on_change is not None:
+                feeds.on_change, feeds.runs_ahead = self.on_change, True
         self.context["seed"] = seed
         self.parameters.fill(seed)
 
@@ -125,9 +151,10 @@ class Engine:
                       follows the step
         requests      requests to pass on to the other ranks"""
         ranks, size = self.ranks, self.param.iter_size
-        self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
+        self._set_rate(iteration)
         if self.loss_scale is not None:
             self.context["loss_scale"], self.context["skipped"] = self.loss_scale.scale, self.loss_scale.skipped
+        self._around(self._zero_gradients)
         objectives = []
         for sub_step in range(ranks.sub_steps):
             self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
@@ -136,7 +163,7 @@ class Engine:
             objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
         on_gradient()
-        updated = self._around(lambda: self.runner.run(1)) if self._first_test > 1 else values
+        updated = self._update() if self._first_test > 1 else values
         if self.loss_scale is not None:
             norms = [updated[name] for name in (f"{CLIP}.norm", f"{OVERFLOW}.norm") if name in updated]
             self.loss_scale.count(float(norms[0]) if norms else 0.0)
@@ -152,6 +179,27 @@ class Engine:
             for of_rank, _, _ in gathered:
                 loss += of_rank[sub_step] / size
         return loss, gathered[-1][1]
+
+    def update(self, iteration: int) -> None:
+        """Update the parameters from the gradients that are held now, as at the end of this iteration."""
+        self._set_rate(iteration)
+        self._update()
+
+    def _set_rate(self, iteration: int) -> None:
+        self.context["iteration"], self.context["rate"] = iteration, learning_rate(self.param, iteration)
+
+    def _update(self) -> Mapping[str, np.ndarray]:
+        """Run the graph of updates.  Blobs that the step holds can be read after it if it overwrites none of them."""
+        last = self._last
+        updated = self._around(lambda: self.runner.run(1))
+        schedule = self.runner.program.schedules[1]
+        if all(schedule.graph.buffers[each.buffer].persistent for each in schedule.residencies if each.buffer):
+            self._last = last
+        return updated
+
+    def _zero_gradients(self) -> None:
+        for name in self._held_gradients:
+            self.runner.zero(name)
 
     def forward(self, iteration: int) -> float:
         """Run the next batch forward, without an update, and return its loss.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,11 +12,21 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 from layermem.layers.data import FEEDS
+from layermem.layers.python import Python
 from layermem.ops import ByteImages
 from layermem.solver.noise import noise_feed
+from layermem.utils.text import shape_text
 
 Batch = dict[str, Sequence[np.ndarray | ByteImages]]  # layer name -> an array for each top
 Position = dict[str, State]  # layer name -> the position of its feed
+Shapes = Mapping[str, tuple[int, ...]]  # by top
+
+
+def refuse_change(index: int, shapes: Shapes) -> None:
+    """Raise InputError for a batch of other shapes than the plan has."""
+    top, shape = next(iter(shapes.items()))
+    what = f"batches of another shape than planned ({shape_text(shape)} for '{top}') need a plan of their own"
+    raise InputError(f"{what}; resize the images, or set crop_size")
 
 
 class Feeds:
@@ -42,6 +52,11 @@ class Feeds:
         self._restored: dict[tuple[int, str], State] = {}  # positions of array feeds that have no arrays yet
         # Positions before batches of `prefetch`, and these batches.
         self._prefetched: dict[int, tuple[Position, Batch]] = {}
+        self.on_change: Callable[[int, Shapes], None] = (
+            refuse_change  # called with a net and its new shapes, before a batch of them is returned
+        )
+        self.runs_ahead = False  # whether Python sources run before the step, so that they may change their shapes
+        self._written: set[int] = set()  # nets with constants to which a caller may write
         try:
             for net in self.nets:
                 self.feeds.append({})
@@ -65,10 +80,29 @@ class Feeds:
         """The next batch of net `index` for this rank; the position then is after the batches of all ranks."""
         if index in self._prefetched:
             return self._prefetched.pop(index)[1]
+        net = self.nets[index]
         try:
-            return {name: feed.next() for name, feed in self.feeds[index].items()}
+            batch = {name: feed.next() for name, feed in self.feeds[index].items()}
         except InputError as error:
-            raise self.nets[index].placed(error) from None
+            raise net.placed(error) from None
+        shapes = self._shapes_now(index, batch)
+        before = net.input_shapes() if shapes else {}
+        changed = {top: shape for top, shape in shapes.items() if shape != before[top]}
+        if changed:
+            self.on_change(index, changed)
+        return batch
+
+    def _shapes_now(self, index: int, batch: Batch) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tops of input layers whose batches may differ in shape, and of Python sources, which run
+        ahead."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for node in self.nets[index].sources:
+            layer, tops = node.layer, node.layer.param.top
+            if layer.name in batch and self.feeds[index][layer.name].varies:
+                shapes |= {top: tuple(array.shape) for top, array in zip(tops, batch[layer.name])}
+            elif self.runs_ahead and isinstance(layer, Python) and not layer.params:
+                shapes |= dict(zip(tops, layer.code.run_ahead()))
+        return shapes
 
     def skip(self, index: int, batches: int) -> None:
         """Skip `batches` batches of net `index`, counted over all ranks."""
@@ -83,11 +117,12 @@ class Feeds:
     def prefetch(self, index: int) -> Batch | None:
         """Read the batch that `next` will return; until `next`, positions are still those before it.
 
-        None for nets with array feeds, because the caller may change arrays until the net runs, and for a feed that
-        fails, whose error `next` raises.
+        None for nets with arrays that the caller may change until the net runs, and for a feed that fails, whose error
+        `next` raises.
         """
         if index not in self._prefetched:
-            if any(isinstance(feed, ArrayFeed) for feed in self.feeds[index].values()):
+            feeds = self.feeds[index].values()
+            if index in self._written or any(isinstance(feed, ArrayFeed) or feed.varies for feed in feeds):
                 return None
             before = self.position(index)
             try:
@@ -129,6 +164,21 @@ class Feeds:
             what = f"give() by tops of net '{self.nets[index].name}': missing {missing}, not of such layers {unknown}"
             raise InputError(f"{what}; name all tops of Input and MemoryData layers that you give")
         return {name: [tops[top] for top in feed.tops] for name, feed in layers.items()}
+
+    def share(self, index: int, other: Feeds, theirs: int) -> None:
+        """Let net `index` read the arrays that callers give to net `theirs` of `other`, which is the same net."""
+        for name, feed in self.feeds[index].items():
+            feed.share(other.feeds[theirs][name])
+
+    def constant(self, index: int, layer: str, top: int) -> np.ndarray | None:
+        """The array of an Input or DummyData layer of net `index` that is in every batch, to which a caller may write;
+        None for other tops."""
+        array = self.feeds[index][layer].constant(top)
+        if array is not None and index not in self._written:
+            self._written.add(index)
+            if index in self._prefetched:
+                self.seek(index, self._prefetched[index][0])
+        return array
 
     def position(self, index: int) -> Position:
         """The position of the next batch of net `index`, by layer, as values that JSON can hold."""

@@ -1,6 +1,7 @@
 """Makes jobs: a training step of a net, or of a solver, with the graphs that share its arena.
 
-graphs   train step, updates (only with iter_size > 1, when gradients are held over several steps), test nets
+graphs   train step, updates (only where gradients are held: over several steps with iter_size > 1, or by
+         holds_gradients), test nets
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import PHASES
 from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, matches, reported
+from layermem.solver.process_memory import beside_arena_bytes
 from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
@@ -42,8 +44,8 @@ class StepOptions:
     """The user's options for a training step besides its net: device, memory and planning.
 
     device       a name ("reference", "cpu", ..) or a Device
-    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", all free memory of
-                 the GPU; None is no limit
+    budget       bytes of device memory: a number, "512KiB", "50%" of strategy `caffe`, or "free", what the device
+                 has left; None is no limit
     host_budget  the same for offloaded bytes; None is no limit, except for a device that computes in the host's memory,
                  where it is 0 without a spill
     spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
@@ -104,14 +106,24 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
     return _job((net,), MOMENTUM, None, ranks, options)
 
 
-def solver_job(file: SolverFile, nets: Nets, options: StepOptions = StepOptions(), ranks: Ranks | None = None) -> Job:
+def solver_job(
+    file: SolverFile,
+    nets: Nets,
+    options: StepOptions = StepOptions(),
+    ranks: Ranks | None = None,
+    *,
+    holds_gradients: bool = False,
+) -> Job:
     """The step of a solver's train net with its own update, and its test nets in the same arena, on one of `ranks` (by
-    default the first)."""
+    default the first).
+
+    holds_gradients   gradients are persistent, and the updates are a graph of their own that leaves them as they are
+    """
     ranks = ranks or ranks_of(file, options.ranks)
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
     check_keep_shareable(options.keep, ranks)
-    parts = partial(_parts_of_solver, file, nets, options.keep, ranks)
+    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, holds_gradients)
     return _job(nets.all, rule_of(file.message), parts, ranks, options)
 
 
@@ -134,10 +146,16 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
         costs,
         rule.history_count,
         resolve_hints(options.hints, net, device.default_host_bytes(spill=spill is not None)),
-        device.free_bytes,
+        partial(_free_bytes, device, nets, graphs),
         slicer,
         ranks=ranks,
     )
+
+
+def _free_bytes(device: Device, nets: Sequence[Net], graphs: Sequence[Graph], host_bytes: int) -> int:
+    """The budget `free`: on a device in host memory, what the process takes beside the arena is left."""
+    beside = beside_arena_bytes(nets, graphs) if device.shares_host_memory else 0
+    return device.free_bytes(host_bytes + beside)
 
 
 def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
@@ -153,15 +171,20 @@ def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
     )
 
 
-def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, device: Device) -> StepParts:
+def _parts_of_solver(
+    file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, holds_gradients: bool, device: Device
+) -> StepParts:
     param, net = file.message, nets.train
     rule, clip = rule_of(param), param.clip_gradients >= 0
+    in_step = None if holds_gradients and ranks.micro_batches == 1 else rule  # shared_graphs takes out other updates
 
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
-        held = param.iter_size > 1
+        held = param.iter_size > 1 or holds_gradients
         diffs = [] if held else [name for name in net.params if matches(f"{name}.diff", gradient_globs(keep))]
         outputs, kept = [each.version for each in reported(net)], kept_names(net, keep)
-        return train_graph(net, device, rule, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused)
+        return train_graph(
+            net, device, in_step, clip=clip, outputs=outputs, keep=kept, gradients=diffs, unfused=unfused
+        )
 
     def test(net: Net, unfused: Collection[str] = ()) -> Graph:
         return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
@@ -170,7 +193,9 @@ def _parts_of_solver(file: SolverFile, nets: Nets, keep: Sequence[str], ranks: R
         net,
         device,
         step,
-        update=partial(update_graph, net, device, rule, clip=clip) if ranks.sub_steps > 1 else None,
+        update=partial(update_graph, net, device, rule, clip=clip, zeroes=not holds_gradients)
+        if ranks.sub_steps > 1 or holds_gradients
+        else None,
         tests=nets.tests,
         test=test,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),

@@ -9,7 +9,7 @@
 
 The runtime's numbers were measured on CPython 3.11, x86-64, with NumPy 2: 59 MiB, and 9 KiB per instruction, over nets
 of 31 to 21,737 instructions; 6.5 KiB per op of the steps that a search for slices has considered and rejected, over
-searches of 243 to 5,566 such ops; h5py takes 12 MiB if a layer reads or writes HDF5 files, and MPICH 5.0 with mpi4py
+searches of 243 to 5,566 such ops; h5py takes 12 MiB if a layer or a snapshot has HDF5 files, and MPICH 5.0 with mpi4py
 18 MiB if there are several ranks.  Python takes 9 MiB to compile its imports if there are no bytecode files: in every
 run with PYTHONDONTWRITEBYTECODE, as in many container images, and in the run that writes these files, which is not
 counted. The memory of CUDA on the host is not counted either.
@@ -28,11 +28,12 @@ import numpy as np
 from layermem.backends.base import Device
 from layermem.data.opening import held_bytes
 from layermem.graph.net import Net
-from layermem.graph.ops import PARAMETER
+from layermem.graph.ops import PARAMETER, Graph
 from layermem.layers.data import FEEDS
 from layermem.ops import Python
 from layermem.proto.schema import Message
 from layermem.schedule.program import Program
+from layermem.solver.snapshot import HDF5
 from layermem.utils.units import format_bytes
 
 RUNTIME_BYTES = 59 * 2**20
@@ -77,6 +78,12 @@ def uses_files(param: Message, *, loads: bool = False) -> bool:
     return bool(loads or param.snapshot or param.snapshot_after_train or param.weights)
 
 
+def uses_hdf5(param: Message) -> bool:
+    """Whether a run of the solver `param` saves snapshots, or loads weights that it names, as HDF5."""
+    saves = (param.snapshot or param.snapshot_after_train) and param.snapshot_format == HDF5
+    return bool(saves or any(name.endswith(".h5") for names in param.weights for name in names.split(",")))
+
+
 def expected_memory(
     nets: Sequence[Net],
     program: Program,
@@ -84,12 +91,14 @@ def expected_memory(
     *,
     spill: bool = False,
     files: bool = True,
+    hdf5: bool = False,
     ranks: int = 1,
     candidate_ops: int = 0,
 ) -> ProcessMemory:
     """The bytes that training `nets` by `program` is expected to hold in RAM.
 
     files   whether parameters are saved to files or loaded from files
+    hdf5    whether such files are HDF5
     ranks   number of ranks; several load an MPI
     candidate_ops   number of ops of the steps in slices that a search has considered (Job.candidate_ops)
     """
@@ -105,10 +114,20 @@ def expected_memory(
         runtime_bytes=RUNTIME_BYTES
         + INSTRUCTION_BYTES * instructions
         + CANDIDATE_OP_BYTES * candidate_ops
-        + HDF5_BYTES * any(node.layer.type.startswith("HDF5") for net in nets for node in net.nodes)
+        + HDF5_BYTES * (hdf5 or any(node.layer.type.startswith("HDF5") for net in nets for node in net.nodes))
         + COMPILER_BYTES * compiles_imports()
         + MPI_BYTES * (ranks > 1),
     )
+
+
+def beside_arena_bytes(nets: Sequence[Net], graphs: Sequence[Graph]) -> int:
+    """About what a process that trains `nets` will take beside its arena and has not taken yet, before there is a
+    plan."""
+    ops = sum(len(graph.ops) for graph in graphs)
+    batches = sum(map(_batch_bytes, nets))
+    largest = max((b.nbytes for graph in graphs for b in graph.buffers.values() if b.kind == PARAMETER), default=0)
+    whole = RUNTIME_BYTES + 2 * INSTRUCTION_BYTES * ops + batches + largest
+    return max(0, whole - max_resident_bytes())
 
 
 def compiles_imports() -> bool:
@@ -123,7 +142,10 @@ def _staging_bytes(program: Program) -> int:
 
 def _batch_bytes(net: Net) -> int:
     layers = [node.layer for node in net.nodes if node.layer.type in FEEDS]
-    return sum(held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path)) for layer in layers)
+    return sum(
+        held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path), net.file.files)
+        for layer in layers
+    )
 
 
 def max_resident_bytes() -> int:

@@ -37,6 +37,12 @@ class Recording:
         for blob in {blob for blobs in self.files.values() for blob in blobs}:
             self.rows.setdefault(blob, []).append(values[blob])
 
+    def write_batch(self, values: Mapping[str, np.ndarray]) -> None:
+        """Write files of one batch, if it has all blobs."""
+        if all(blob in values for blobs in self.files.values() for blob in blobs):
+            self.add(values)
+            self.write()
+
     def clear(self) -> None:
         """Drop the rows since the last file."""
         self.rows = {}

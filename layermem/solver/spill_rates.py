@@ -21,6 +21,7 @@ from layermem.planning.costs import as_written
 from layermem.planning.kept_costs import keep_spill, read_spill, spill_path
 from layermem.planning.spill import Spill, file_system_of
 from layermem.utils.steps import report_step
+from layermem.utils.stopwatch import seconds_since
 from layermem.utils.units import format_bytes
 
 BLOCK_BYTES = 2**22
@@ -89,11 +90,11 @@ class _SpillFile:
         begun = time.perf_counter()
         self._device.run(self._writes[:copies])
         self._host.flush()
-        written = time.perf_counter() - begun
+        written = seconds_since(begun)
         self._host.evict()
         begun = time.perf_counter()
         self._device.run(self._reads[:copies])
-        return written, time.perf_counter() - begun
+        return written, seconds_since(begun)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -25,23 +25,22 @@ from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
 from layermem.planning.job import PathName, title_of
-from layermem.proto.read import SolverFile, read_solver
+from layermem.proto.read import SolverFile
 from layermem.proto.schema import copy_of
 from layermem.proto.weights import open_weights
 from layermem.report import events
-from layermem.report.plan_report import PlanReport, evaluate
+from layermem.runtime.runner import Runner
 from layermem.solver import snapshot as snapshots
 from layermem.solver.callbacks import Callbacks
-from layermem.solver.checks import LARGEST_RATE, check_rates, check_solver, ignored, last_iteration, named_weights
+from layermem.solver.checks import LARGEST_RATE, check_rates, ignored, named_weights
 from layermem.solver.engine import Engine, Outputs
-from layermem.solver.jobs import StepOptions, solver_job
-from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale, loss_scale_of
-from layermem.solver.measure import ONCE, measure_once, measure_step
-from layermem.solver.noise import nets_of_run, noise_seed
+from layermem.solver.jobs import StepOptions
+from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale
+from layermem.solver.noise import noise_seed
+from layermem.solver.planned import Planned
 from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
 from layermem.solver.rules import defaulted
 from layermem.solver.run_options import RunOptions
-from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
 from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
@@ -52,7 +51,7 @@ from layermem.utils.units import format_bytes
 T = TypeVar("T", bound="Training")
 
 
-class Training:
+class Training(Planned):
     """Training of a net by a solver prototxt.  layermem.Solver is its public form, with its options as keywords.
 
     InputError for errors in files, BudgetError if no plan fits, DivergenceError when a loss is not finite.
@@ -79,9 +78,7 @@ class Training:
         rates = partial(resolve_spill, folder, self.device, again=step.measure is True)
         spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
         planned = replace(step, device=self.device, spill=spill)
-        report = self.group.agree(lambda: self._prepare(file, options, planned, run))
-        self.program, self.job = report.program, report.job  # in the chosen slices
-        self.report = replace(report, search=None)  # without the caches of the planners
+        self._take(self.group.agree(lambda: self._prepare(file, options, planned, run)))
         self._engine = Engine(
             self.nets,
             self.param,
@@ -94,7 +91,9 @@ class Training:
             group=self.group,
             loss_scale=self.loss_scale,
         )
-        self.runner, self._lock = self._engine.runner, self._engine.lock
+        self._lock = self._engine.lock
+        if self.group.size == 1:
+            self._engine.on_change = self._change_shapes
         self.progress = Progress(losses=deque(maxlen=self.param.average_loss))
         self.callbacks = Callbacks()
         self.outputs: dict[str, np.ndarray] = {}
@@ -115,35 +114,10 @@ class Training:
             taken = format_bytes(self.device.communication_bytes)
             self._note(f"communication between ranks takes {taken} of the GPU, beside the budget")
 
-    def _prepare(
-        self, file: SolverFile | PathName, options: NetOptions, step: StepOptions, run: RunOptions
-    ) -> PlanReport:
-        """Do all preparations that a rank can make, and check, alone; BudgetError if no plan fits."""
-        self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
-        self.param = self.file.message
-        self.loss_scale = loss_scale_of(self.device.storage, run.loss_scale)
-        check_solver(self.file)
-        ranks = ranks_of(self.file, self.group.size, self.group.rank)
-        self.max_iter = last_iteration(self.file, run.iterations)
-        check_rates(self.file, self.max_iter)
-        self.nets = nets_of_run(self.file, options, run.data)
-        if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
-            snapshots.check_prefix(self.param.snapshot_prefix)
-            snapshots.check_size(self.nets.train, self.param)
-            snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
-            snapshots.remove_orphans(self.param.snapshot_prefix)
-        job = solver_job(self.file, self.nets, step, ranks)
-        while self.device.check_kernels(job.graphs, self._note):
-            job = solver_job(self.file, self.nets, step, ranks)
-        job = job.with_host_budget(step.host_budget).with_slices(step.slices)
-        if step.measure == ONCE:
-            job = measure_once(job, self.device, step.strategy, step.budget, step.plan)
-        elif step.measure:
-            check_measurable(ranks)
-            job = measure_step(job, self.device, step.strategy, step.budget, step.plan).job_with_costs()
-        report = evaluate(job, step.strategy, step.budget, step.plan)
-        report.feasible_program()
-        return report
+    @property
+    def runner(self) -> Runner:
+        """The runner of the current plan."""
+        return self._engine.runner
 
     # -- the loop --------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,14 @@ def block_names() -> dict[str, str]:
 BLOCKS = block_names()
 
 
+class UnknownField(InputError, AttributeError):
+    """A message has no field of that name."""
+
+
+class WrongValue(InputError, TypeError):
+    """A field does not take a value of that kind."""
+
+
 def set_field(layer: Message, name: str, value: Any) -> None:
     """Set a keyword of L.Type(...): a field of the type's block, or else of the layer (LayerParameter)."""
     block, written = BLOCKS.get(layer.type), f"L.{layer.type}"
@@ -49,7 +57,7 @@ def set_field(layer: Message, name: str, value: Any) -> None:
     elif name in LAYER_FIELDS:
         assign(layer, name, value, written)
     else:
-        raise InputError(_unknown(layer, name, written))
+        raise UnknownField(_unknown(layer, name, written))
 
 
 def assign(message: Message, name: str, value: Any, written: str) -> None:
@@ -59,7 +67,7 @@ def assign(message: Message, name: str, value: Any, written: str) -> None:
         fields = message.DESCRIPTOR.fields_by_name
         hint = did_you_mean(name, fields) or f"it has {', '.join(sorted(fields))}"
         reason = refusal(owner_name(message.DESCRIPTOR), name)
-        raise InputError(f"{written} has no field '{name}'{f': {reason}' if reason else f'; {hint}'}")
+        raise UnknownField(f"{written} has no field '{name}'{f': {reason}' if reason else f'; {hint}'}")
     inside = f"{written}({name}=..)" if written.startswith("L.") and "(" not in written else f"{written}.{name}"
     try:
         if not field.is_repeated:
@@ -67,12 +75,14 @@ def assign(message: Message, name: str, value: Any, written: str) -> None:
         else:
             for each in _elements(value):
                 _append(getattr(message, name), field, each, inside)
+    except InputError:
+        raise
     except (TypeError, ValueError, OverflowError):
         text = printable(repr(value))
         short = text if len(text) <= MOST_QUOTED else f"{text[: MOST_QUOTED - 3]}..."
         takes = "a dict" if field.message_type is not None else KINDS.get(field.type) or expected_value(field)
         lists = ", or a list of these" if field.is_repeated else ""
-        raise InputError(f"{written} has {name}={short}; it takes {takes}{lists}") from None
+        raise WrongValue(f"{written} has {name}={short}; it takes {takes}{lists}") from None
 
 
 def _elements(value: Any) -> Iterable[Any]:

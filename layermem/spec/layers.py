@@ -39,18 +39,22 @@ class Layers:
                param=[dict(lr_mult=1)], loss_weight=0.3, convolution_param=dict(..))
 
     `dir(layermem.L)` lists the types, `help(layermem.L.Convolution)` the fields of one.  InputError for an unknown type
-    or field, with the line where it is written.
+    or field, with the line where it is written.  If it is `lazy`, as `caffe.layers` is, to_proto checks the fields, and
+    writes layers of any type.
     """
+
+    def __init__(self, *, lazy: bool = False):
+        self._lazy = lazy
 
     def __getattr__(self, name: str) -> LayerFunction:
         if name.startswith("_"):
             raise AttributeError(f"L has no '{name}'")
-        if name not in known_types():
+        if name not in known_types() and not self._lazy:
             path, line = caller()
             raise UnknownType(
                 f"layermem has no layer type '{name}'{type_remedy(name, known_types())}", path=path, line=line
             )
-        return _function(name)
+        return _function(name, self._lazy)
 
     def __dir__(self) -> list[str]:
         return known_types()
@@ -67,9 +71,9 @@ L = Layers()
 
 
 @cache
-def _function(name: str) -> LayerFunction:
+def _function(name: str, lazy: bool) -> LayerFunction:
     def layer(*bottoms: Top, ntop: int = 1, in_place: bool = False, **fields: Any) -> Top | Function | tuple[Top, ...]:
-        function = Function(name, bottoms, fields, ntop=ntop, in_place=in_place)
+        function = Function(name, bottoms, fields, ntop=ntop, in_place=in_place, lazy=lazy)
         if ntop == 0:
             return function
         return function.tops[0] if ntop == 1 else function.tops

@@ -54,22 +54,41 @@ class Top:
         return f"<Top {self.n} of {self.fn.type_name}>"
 
 
+class NotATop(InputError, TypeError):
+    """A bottom of a layer is no top of another one.  The text is pycaffe's, which scripts compare."""
+
+    def __str__(self) -> str:
+        return self.what
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{self.path}:{self.line}: {self.what}; give it a top, such as one of a tuple of them"]
+
+
 class Function:
     """A layer of type `type_name` that reads `inputs`, with the fields `params`; its outputs are `tops`.
 
-    `place` is the file and line that created it."""
+    `place` is the file and line that created it.  Wrong fields are errors there, or in to_proto if it is `lazy`."""
 
     def __init__(
-        self, type_name: str, inputs: Sequence[Top], params: Mapping[str, Any], *, ntop: int = 1, in_place: bool = False
+        self,
+        type_name: str,
+        inputs: Sequence[Top],
+        params: Mapping[str, Any],
+        *,
+        ntop: int = 1,
+        in_place: bool = False,
+        lazy: bool = False,
     ):
         self.type_name, self.inputs, self.params = type_name, tuple(inputs), dict(params)
-        self.ntop, self.in_place, self.place = ntop, in_place, caller()
+        self.ntop, self.in_place, self.lazy, self.place = ntop, in_place, lazy, caller()
         self.tops = tuple(Top(self, n) for n in range(ntop))
+        path, line = self.place
         for index, each in enumerate(self.inputs):
             if not isinstance(each, Top):
-                remedy = "one of its tops" if isinstance(each, tuple) else "a top"
-                raise self._error(f"L.{type_name} has {type(each).__name__} as bottom {index}; give it {remedy}")
-        self._message()  # raises errors of wrong fields at the user's line
+                raise NotATop(f"{type_name} input {index} is not a Top (type is {type(each)})", path=path, line=line)
+        if not lazy:
+            self._message()
 
     def to_proto(self) -> Message:
         """The NetParameter of this layer and all that it needs."""
@@ -80,24 +99,24 @@ class Function:
         before = self.params
         self.params = {**before, **params}
         try:
-            self._message()
+            if not self.lazy:
+                self._message()
         except InputError:
             self.params = before
             raise
 
     def _message(self) -> Message:
-        """The LayerParameter, without names of blobs."""
-        layer = LayerParameter(type=self.type_name)
-        for name, value in self.params.items():
-            try:
+        """The LayerParameter, without names of blobs but those in its own fields."""
+        layer, (path, line) = LayerParameter(type=self.type_name), self.place
+        try:
+            for name, value in self.params.items():
                 set_field(layer, name, value)
-            except InputError as error:
-                raise self._error(error.what) from None
+            if layer.top and (self.in_place or len(layer.top) != self.ntop != 0):
+                tops = "the tops are the bottoms (in_place)" if self.in_place else f"there are {self.ntop} (ntop)"
+                raise InputError(f"L.{self.type_name} names {len(layer.top)} tops, and {tops}; make them agree")
+        except InputError as error:
+            raise error.at(path=path, line=line) from None
         return layer
-
-    def _error(self, what: str) -> InputError:
-        path, line = self.place
-        return InputError(what, path=path, line=line)
 
     def __repr__(self) -> str:
         return f"<Function {self.type_name}>"
@@ -130,7 +149,10 @@ class _Writer:
         given = function._message()
         layer = LayerParameter(type=function.type_name)
         layer.bottom.extend(self.layers[top.fn].top[top.n] for top in function.inputs)
-        layer.top.extend(layer.bottom if function.in_place else [self._name(top) for top in function.tops])
+        if function.in_place:
+            layer.top.extend(layer.bottom)
+        elif not given.top:
+            layer.top.extend(self._name(top) for top in function.tops)
         layer.name = self.names.get(function) or self._name(function.tops[0] if function.tops else function)
         layer.MergeFrom(given)
         return layer

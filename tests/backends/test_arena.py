@@ -1,8 +1,11 @@
 """The arena of a device, and the spill file."""
 
 import errno
+import mmap
 import os
 import stat
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,3 +74,18 @@ def test_a_spill_file_is_private(tmp_path, monkeypatch):
     finally:
         os.umask(before)
     assert modes == [0o600]
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system gives no pages back")
+def test_released_spans_of_a_spill_file_keep_their_content_and_take_no_memory(tmp_path):
+    arena = Arena(2**22, spill=tmp_path)
+    arena.bytes[:] = np.arange(2**22, dtype=np.uint32).astype(np.uint8)
+    arena.release(1000, 2**22 - 3000)
+    arena.release(0, 2**22)
+    if sys.platform == "linux":
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        at = next(i for i, line in enumerate(lines) if "layermem-spill-" in line or str(tmp_path) in line)
+        assert next(line for line in lines[at:] if line.startswith("Rss:")).split()[1] == "0"
+    assert np.array_equal(arena.bytes, np.arange(2**22, dtype=np.uint32).astype(np.uint8))
+    assert arena.is_file and not Arena(16).is_file
+    Arena(16).release(0, 16)

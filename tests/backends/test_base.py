@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from layermem.backends import base
 from layermem.backends.base import Device, describe_devices, get_device, sequence
 from layermem.errors import InputError
 from layermem.ops import Tensor
+from layermem.utils.free_memory import FreeMemory
 
 
 def test_calls_run_in_order_as_one():
@@ -35,7 +37,7 @@ def test_bytes_of_a_tensor_follow_the_real_type_of_the_device():
     assert get_device("reference", real="float64").nbytes(Tensor((5,), "uint8")) == 5
 
 
-def test_the_defaults_serve_a_device_in_host_memory():
+def test_the_defaults_serve_a_device_in_host_memory(monkeypatch):
     device, made = Device(), []
     source, target = np.arange(4, dtype="uint8"), np.zeros(4, "uint8")
     device.bind_copy(source, target)()
@@ -44,5 +46,9 @@ def test_the_defaults_serve_a_device_in_host_memory():
     assert target.tolist() == [255] * 4
     device.run([lambda: made.append("a"), lambda: made.append("b")])
     assert made == ["a", "b"] and device.order_streams((), [sequence]) == [sequence]
-    with pytest.raises(InputError, match="budget 'free' needs a GPU's driver"):
+    free = FreeMemory(5000, "free memory of this machine")
+    monkeypatch.setattr(base, "free_memory", lambda: free)
+    assert [device.free_bytes(), device.free_bytes(3000), device.free_bytes(6000)] == [5000, 2000, 0]
+    monkeypatch.setattr(base, "free_memory", lambda: None)
+    with pytest.raises(InputError, match="budget 'free': this system does not say how much memory it has"):
         device.free_bytes()

@@ -13,8 +13,23 @@ def test_io_has_the_functions_of_layermem_and_an_older_name():
 
 
 def test_net_spec_has_the_names_of_layermem():
-    assert (net_spec.layers, net_spec.params, net_spec.NetSpec) == (layermem.L, layermem.P, layermem.NetSpec)
+    assert (net_spec.params, net_spec.NetSpec, caffe.layers) == (layermem.P, layermem.NetSpec, net_spec.layers)
     assert all(hasattr(net_spec, name) for name in net_spec.__all__)
+
+
+def test_modules_that_scripts_import_have_the_names_of_the_package():
+    for module in (caffe.pycaffe, caffe.classifier, caffe.detector, caffe._caffe):
+        for name in module.__all__:
+            assert getattr(module, name) is getattr(caffe, name, getattr(module, name))
+    assert {"Classifier", "Detector"} <= {*caffe.classifier.__all__, *caffe.detector.__all__}
+    assert {"Net", "Layer", "SolverParameter", "get_solver", "layer_type_list"} <= set(_caffe.__all__)
+
+
+def test_blocks_of_types_and_fields_of_messages_have_pycaffes_functions():
+    assert net_spec.param_name_dict()["InnerProduct"] == "inner_product"
+    layer = caffe.proto.caffe_pb2.LayerParameter()
+    net_spec.assign_proto(layer, "pooling_param", {"kernel_size": 2, "pool": caffe.params.Pooling.AVE})
+    assert (layer.pooling_param.kernel_size, layer.pooling_param.pool) == (2, 1)
 
 
 def test_parameters_of_a_layer_are_a_blob_vector():

@@ -8,6 +8,7 @@ import pytest
 import layermem
 from layermem import caffe
 from layermem.errors import InputError
+from layermem.proto.read import read_net_text
 from tests.caffe.nets import deploy, write_files
 
 
@@ -47,8 +48,8 @@ def test_weights_are_saved_and_loaded_as_hdf5(folder):
     net.save_hdf5("w.h5")
     other.load_hdf5("w.h5")
     assert np.all(other.params["fc"][0].data == 2)
-    with pytest.raises(InputError, match=r"'w.caffemodel' does not end in .h5; rename it"):
-        net.save_hdf5("w.caffemodel")
+    net.save_hdf5("w.caffemodel")  # the format is that of the method, not of the name
+    assert (folder / "w.caffemodel").read_bytes() == (folder / "w.h5").read_bytes()
 
 
 def test_gradients_of_parameters_are_cleared():
@@ -92,6 +93,226 @@ def test_every_name_is_there_and_explains_itself():
 def test_a_name_that_is_not_there_is_answered():
     with pytest.raises(AttributeError, match=r"no 'SGDSolvr' in module 'caffe', .*; did you mean 'SGDSolver'\?"):
         caffe.SGDSolvr  # noqa: B018
-    with pytest.raises(AttributeError, match="no 'NCCL' in module 'caffe': a net runs in one process; several GPUs"):
-        caffe.NCCL  # noqa: B018
     assert caffe.__version__ == "1.0.0"
+
+
+# -- Python layers -----------------------------------------------------------------------------------------------------
+
+MODULE = """
+import numpy as np
+import caffe
+
+class Own(Exception):
+    def __init__(self, code, more):
+        super().__init__(f"{code} {more}")
+        self.code = code
+
+class Affine(caffe.Layer):
+    def setup(self, bottom, top):
+        self.made = getattr(self, "made", 0) + 1
+        self.seen = 0
+        self.blobs.add_blob(2)
+        self.blobs[0].data[...] = [3, 1]
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        self.seen += 1
+        if self.param_str == "raise":
+            raise Own(7, "of mine")
+        top[0].data[...] = self.blobs[0].data[0] * bottom[0].data + self.blobs[0].data[1]
+
+    def backward(self, top, propagate_down, bottom):
+        self.backwards = getattr(self, "backwards", 0) + 1
+        bottom[0].diff[...] = self.blobs[0].data[0] * top[0].diff
+        self.blobs[0].diff[...] = [(top[0].diff * bottom[0].data).sum(), top[0].diff.sum()]
+
+class Source(caffe.Layer):
+    values = [0]
+
+    def setup(self, bottom, top):
+        top[0].reshape(2, 3)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = self.values.pop(0)
+"""
+PYTHON = """
+layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 3] } } }
+layer { name: "affine" type: "Python" bottom: "x" top: "y" python_param { module: "own_layers" layer: "Affine" } }
+"""
+
+
+@pytest.fixture
+def own_layers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_layers.py").write_text(MODULE)
+
+    def net_of(text, phase=caffe.TRAIN):
+        (tmp_path / "net.prototxt").write_text(text)
+        return caffe.Net("net.prototxt", phase, allow_python=True)
+
+    return net_of
+
+
+def test_a_python_layer_of_a_net_is_the_users_object_and_has_its_parameters(own_layers):
+    net = own_layers(PYTHON)
+    layer = net.layers[list(net._layer_names).index("affine")]
+    assert type(layer).__name__ == "Affine" and net.layer_dict["affine"] is layer and layer.type == "Python"
+    assert layer.blobs[0].data.tolist() == [3, 1] and layer.blobs[0].diff.tolist() == [0, 0]
+    layer.blobs[0].data[0] = 2
+    x = np.arange(6).reshape(2, 3)
+    assert np.array_equal(net.forward(x=x)["y"], 2 * x + 1) and layer.seen == 1
+    assert np.all(net.backward(y=np.ones((2, 3)))["x"] == 2)
+    assert layer.blobs[0].diff.tolist() == [15, 6] == net.params["affine"][0].diff.tolist()
+    layer.blobs[0].data[...] += layer.blobs[0].diff
+    assert net.params["affine"][0].data.tolist() == [17, 7]
+
+
+def test_a_net_that_is_reshaped_keeps_the_users_object(own_layers):
+    net = own_layers(PYTHON)
+    layer = net.layers[1]
+    net.forward()
+    for rows in (5, 1, 4):
+        net.blobs["x"].reshape(rows, 3)
+        assert net.forward()["y"].shape == (rows, 3)
+    assert net.layers[1] is layer and (layer.made, layer.seen) == (1, 4)
+    layer.blobs[0].data[1] = 9
+    assert np.all(net.forward()["y"] == 9)
+
+
+def test_an_exception_of_a_python_layer_is_of_its_class(own_layers):
+    import layermem.errors
+
+    net = own_layers(PYTHON.replace('layer: "Affine"', 'layer: "Affine" param_str: "raise"'))
+    own = type(net.layers[1]).forward.__globals__["Own"]
+    with pytest.raises(own, match=r"own_layers.py:\d+: layer 'affine' fails in forward .* Own: 7 of mine") as raised:
+        net.forward()
+    assert isinstance(raised.value, layermem.errors.InputError) and raised.value.code == 7
+
+
+def test_under_force_backward_a_python_layer_is_called_though_no_gradient_was_set(own_layers):
+    for text, calls in ((PYTHON, 0), (f"force_backward: true {PYTHON}", 1)):
+        net = own_layers(text)
+        net.forward()
+        net.backward()
+        assert getattr(net.layers[1], "backwards", 0) == calls
+
+
+def test_the_python_layers_of_a_solver_are_those_of_its_nets_by_hand(own_layers, tmp_path):
+    text = f"""
+        layer {{ name: "source" type: "Python" top: "x" python_param {{ module: "own_layers" layer: "Source" }} }}
+        {PYTHON.split(chr(10), 2)[2]}
+        layer {{ name: "zero" type: "DummyData" top: "zero" dummy_data_param {{ shape {{ dim: [2, 3] }} }} }}
+        layer {{ name: "loss" type: "EuclideanLoss" bottom: "y" bottom: "zero" top: "loss" }}"""
+    own_layers(text)
+    (tmp_path / "s.prototxt").write_text('net: "net.prototxt" base_lr: 0 lr_policy: "fixed"')
+    caffe.configure(allow_python=True)
+    try:
+        solver = caffe.SGDSolver("s.prototxt")
+    finally:
+        caffe.configure(allow_python=None)
+    solver.net.layers[0].values = [1, 2, 3]
+    solver.step(1)
+    assert np.all(solver.net.blobs["x"].data == 1)
+    assert np.all(solver.net.forward(["x"])["x"] == 2) and solver.net.layers[1] is solver.net.separate.layers[1]
+    solver.net.layers[1].blobs[0].data[...] = [5, 0]
+    solver.step(1)
+    assert np.all(solver.net.blobs["y"].data == 15)
+
+
+# -- other habits ------------------------------------------------------------------------------------------------------
+
+
+def test_backward_before_forward_goes_through_zeros():
+    net = caffe.Net(deploy(), caffe.TEST, seed=4)
+    net.blobs["fc"].diff[...] = 1
+    made = net.backward(start="fc", end="fc")["pool1"]
+    np.testing.assert_allclose(made[:, :, 0, 0], np.ones((4, 5)) @ net.params["fc"][0].data, rtol=1e-5)
+    assert not net.params["fc"][0].diff.any() and np.all(net.params["fc"][1].diff == 4)
+    with pytest.raises(RuntimeError, match="backward needs what a forward pass leaves"):
+        layermem.Net(deploy()).backward()
+
+
+def test_averages_and_batches_are_as_before_the_first_pass_after_such_a_backward():
+    text = """
+    layer { name: "d" type: "DummyData" top: "d"
+            dummy_data_param { shape { dim: [4, 3] } data_filler { type: "gaussian" } } }
+    layer { name: "bn" type: "BatchNorm" bottom: "d" top: "bn" }
+    layer { name: "drop" type: "Dropout" bottom: "bn" top: "drop" }"""
+    one, other = (caffe.Net(read_net_text(text), caffe.TRAIN, seed=2) for _ in range(2))
+    one.blobs["drop"].diff[...] = 1
+    one.backward()
+    for net in (one, other):
+        net.forward()
+    for name in ("d", "drop"):
+        assert np.array_equal(one.blobs[name].data, other.blobs[name].data)
+    for mine, theirs in zip(one.params["bn"], other.params["bn"]):
+        assert np.array_equal(mine.data, theirs.data)
+
+
+def test_names_of_pycaffes_c_class_are_those_of_the_net():
+    net = caffe.Net(deploy(), caffe.TEST)
+    names = list(net.blobs)
+    assert net._layer_names == list(net.layer_dict) and net._layer_names[1] == "conv1"
+    assert net._blob_names == names and [blob.shape for blob in net._blobs] == [net.blobs[n].shape for n in names]
+    assert [names[i] for i in net._inputs] == net.inputs and [names[i] for i in net._outputs] == net.outputs
+    for index, layer in enumerate(net._layer_names):
+        assert [names[i] for i in net._top_ids(index)] == net.top_names[layer]
+        assert [names[i] for i in net._bottom_ids(index)] == net.bottom_names[layer]
+    net.blobs["data"].data[...] = np.random.default_rng(0).normal(size=net.blobs["data"].shape)
+    assert net._forward(0, len(net.layers) - 1) == 0 and net.blobs["prob"].data.sum() == pytest.approx(4)
+    net.blobs["fc"].diff[...] = 1
+    net._backward(net._layer_names.index("fc"), 0)
+    assert net.blobs["data"].diff.any() and net._blob_loss_weights == [0] * len(names)
+
+
+def test_the_objective_of_the_layers_that_ran_is_returned():
+    net = caffe.Net(
+        read_net_text("""
+    layer { name: "d" type: "Input" top: "a" top: "b" input_param { shape { dim: [2, 3] } shape { dim: [2, 3] } } }
+    layer { name: "l" type: "EuclideanLoss" bottom: "a" bottom: "b" top: "l" loss_weight: 3 }
+    """),
+        caffe.TRAIN,
+    )
+    net.blobs["a"].data[...] = 2
+    assert net._forward(0, 1) == 3 * 6 * 4 / 4 and net._forward(0, 0) == 0
+
+
+def test_of_layers_of_one_name_params_have_the_last():
+    layer = 'layer { name: "ip" type: "InnerProduct" bottom: "%s" top: "%s" inner_product_param { num_output: %d } }'
+    text = 'layer { name: "in" type: "Input" top: "a" input_param { shape { dim: [1, 2] } } }'
+    net = caffe.Net(read_net_text(text + layer % ("a", "b", 3) + layer % ("b", "c", 4)), caffe.TEST)
+    assert list(net.params) == ["ip"] and net.params["ip"][0].shape == (4, 3)
+    assert net._layer_names == ["in", "ip", "ip"] and net.layer_dict["ip"] is net.layers[2]
+    other = caffe.Net(read_net_text(text + layer % ("a", "b", 3) + layer % ("b", "c", 4)), caffe.TEST)
+    net.layers[1].blobs[1].data[...] = 1
+    net.layers[2].blobs[1].data[...] = 2
+    other.share_with(net)
+    assert np.all(other.forward(a=np.ones((1, 2)))["c"] == 2) and np.all(other.blobs["b"].data == 1)
+    net.clear_param_diffs()
+
+
+def test_functions_between_layers_are_refused_and_nccl_is_not():
+    net = caffe.Net(deploy(), caffe.TEST)
+    net.after_backward(caffe.NCCL(None, b""))
+    for add in (net.before_forward, net.after_forward, net.before_backward, net.after_backward):
+        with pytest.raises(InputError, match=r"calls no function between layers; run them one by one with net.forward"):
+            add(print)
+
+
+def test_errors_are_of_the_types_that_pycaffe_raises(folder):
+    with pytest.raises(RuntimeError):
+        caffe.Net("missing.prototxt", caffe.TEST)
+    with pytest.raises(RuntimeError):
+        caffe.Net("deploy.prototxt", "missing.caffemodel", caffe.TEST)
+    with pytest.raises(TypeError):
+        caffe.Net("deploy.prototxt", "w", 1, 2)
+    with pytest.raises(ValueError, match="has 3 numbers; give them and the shape"):
+        caffe.io.blobproto_to_array(caffe.proto.caffe_pb2.BlobProto(data=[1, 2, 3]))
+    with pytest.raises(ValueError, match="is no Datum"):
+        caffe.io.array_to_datum(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="channels of 'data'; give 3 numbers"):
+        caffe.io.Transformer({"data": (1, 3, 2, 2)}).set_channel_swap("data", (0, 1))
+    with pytest.raises(KeyError):
+        caffe.Net("deploy.prototxt", caffe.TEST).blobs["nothing"]

@@ -315,3 +315,13 @@ def test_sigterm_saves_a_snapshot_and_ends_with_its_code(tmp_path):
         said = run.stdout.read()
     assert run.returncode == 143 and "Snapshotting solver state" in said and "stopped early" in said
     assert len([*tmp_path.glob("s_iter_*.solverstate")]) == 1
+
+
+def test_fields_of_the_solver_are_set_for_one_run(layermem, tmp_path, monkeypatch):
+    started(tmp_path, 3, stdout=subprocess.DEVNULL).wait()
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--solver", "solver.prototxt", "--device", "cpu", "--set", "base_lr=0.25", "--set", "max_iter=2"]
+    ended = layermem(*words, "--set", "snapshot_prefix=other")
+    assert ended.code == 0 and "Iteration 1, lr = 0.25" in ended.out and Path("other_iter_2.caffemodel").exists()
+    refused = layermem(*words, "--set", "base_rl=1")
+    assert refused.code == 2 and "did you mean 'base_lr'?" in refused.sentence

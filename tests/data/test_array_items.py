@@ -1,5 +1,7 @@
 """Arrays to predict on."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,10 @@ def test_a_damaged_file_is_refused(tmp_path, content):
 
 def test_endings():
     assert is_array_file("a.npy") and is_array_file("b.NPZ") and not is_array_file("c.png")
+
+
+def test_a_member_of_an_archive_that_is_no_array_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x", b"hello")
+    with pytest.raises(InputError, match=r"holds 'x', which is no array; write it with numpy.savez"):
+        list(read_array_items(str(tmp_path / "x.npz"), {"x": (3,)}))

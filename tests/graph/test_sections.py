@@ -66,8 +66,8 @@ def test_the_diff_of_a_blob_is_that_of_its_oldest_version():
     fused = graph_of("data", "loss", step, diffs=("conv1",))
     apart = graph_of("data", "loss", step, diffs=("conv1",), apart=("conv1",))
     assert NET.versions["conv1"] == ("conv1", "conv1'")
-    assert diff_buffer(NET, "conv1", fused) == "conv1'.diff"  # a ReLU in the epilogue changes it in place
-    assert diff_buffer(NET, "conv1", apart) == "conv1.diff" in apart.ops[-1].reads
+    assert diff_buffer(NET, "conv1", fused, step) == "conv1'.diff"  # a ReLU in the epilogue changes it in place
+    assert diff_buffer(NET, "conv1", apart, step) == "conv1.diff" in apart.ops[-1].reads
 
 
 def test_a_blob_that_is_only_silenced_counts_as_an_output():

@@ -16,6 +16,7 @@ PROGRAM = """
 import json, sys, warnings
 import numpy as np
 import layermem
+from layermem import caffe
 
 warnings.simplefilter("ignore", UserWarning)
 text, found = json.loads(sys.argv[1]), {}
@@ -42,13 +43,26 @@ with layermem.Solver.from_text(json.loads(sys.argv[2]), device="cuda", keep="con
     solver.step(1)
     live = not np.array_equal(before, weight) and np.array_equal(weight, solver.parameters()["conv1"][0])
     kept = solver.net.blobs["conv2"].data.shape
-print(json.dumps([same, near, live, kept]))
+hand = []
+for device in ("reference", "cuda"):
+    with caffe.SGDSolver.from_text(json.loads(sys.argv[2]), device=device, log=None) as solver:
+        solver.add_callback(lambda: None, lambda: solver.net.params["score"][0].diff.__imul__(2))
+        solver.net.blobs["label"].data[...] = [0, 1, 2, 3]
+        solver.step(1)
+        solver.net.clear_param_diffs()
+        solver.net.forward()
+        solver.net.backward()
+        solver.net.params["conv1"][0].diff[...] *= 3
+        solver.apply_update()
+        hand.append([np.array(blob.data) for blobs in solver.net.params.values() for blob in blobs])
+by_hand = [np.allclose(one, other, rtol=1e-3, atol=1e-4) for one, other in zip(*hand)]
+print(json.dumps([same, near, live, kept, all(by_hand)]))
 """
 
 
 def test_a_net_and_a_solver_on_cuda():
     solver = f"""base_lr: 0.1 lr_policy: "fixed" max_iter: 2 random_seed: 1 snapshot_after_train: false
-                 net_param {{ {NETS["chain"]} }}"""
+                 net_param {{ {NETS["chain"].replace('type: "uniform" min: 0 max: 5', 'type: "constant"')} }}"""
     done = run(PROGRAM, json.dumps(NETS["chain"]), json.dumps(solver))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[], [], True, [4, 6, 3, 3]]
+    assert json.loads(done.stdout) == [[], [], True, [4, 6, 3, 3], True]

@@ -176,3 +176,40 @@ def test_a_path_of_a_solver_with_an_escape_in_it_is_refused(field):
 def test_other_texts_may_have_control_characters():
     text = 'layer { type: "Python" name: "x" top: "x" python_param { module: "m" layer: "L" param_str: "{\\n\\t}" } }'
     assert read_net_text(text).message.layer[0].python_param.param_str == "{\n\t}"
+
+
+SOLVER = 'net: "n" base_lr: 0.1 lr_policy: "multistep" stepvalue: 5 stepvalue: 9 max_iter: 3 snapshot_prefix: "s"'
+
+
+@pytest.mark.parametrize(
+    "change, field, value",
+    [
+        ("base_lr=0.001", "base_lr", pytest.approx(0.001)),
+        ("max_iter = 7", "max_iter", 7),
+        ("stepvalue=100,200", "stepvalue", [100, 200]),
+        ("snapshot_format=HDF5", "snapshot_format", 0),
+        ("test_initialization=false", "test_initialization", False),
+        ('snapshot_prefix=out "a"\\b', "snapshot_prefix", 'out "a"\\b'),
+        ("type=Adam", "type", "Adam"),
+    ],
+)
+def test_a_field_of_a_solver_is_changed_by_its_name(change, field, value):
+    found = getattr(read_solver_text(SOLVER, changes=[change]).message, field)
+    assert ([*found] if isinstance(value, list) else found) == value
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ("base_lrr=1", r"'base_lrr=1' sets no field of a solver; did you mean 'base_lr'\?"),
+        ("base_lr", "sets no field of a solver; write it as base_lr=0.001"),
+        ("=3", "sets no field of a solver; write it as base_lr=0.001"),
+        ("net_param=1", "sets no field of a solver"),
+        ("max_iter=many", "'max_iter=many' does not set max_iter: .*; give it another value"),
+        ("snapshot_format=ZIP", "does not set snapshot_format"),
+        ("snapshot_prefix=a\tb", "has a control character in snapshot_prefix"),
+    ],
+)
+def test_what_changes_no_field_is_refused(change, says):
+    with pytest.raises(InputError, match=says):
+        read_solver_text(SOLVER, changes=[change])

@@ -91,8 +91,8 @@ def late():
 
 
 def test_the_rest_of_caffe_is_missing_with_a_sentence(folders):
-    with pytest.raises(AttributeError, match=r"no 'NCCL' in module 'caffe': a net runs in one process"):
-        load(write_module(folders[1], "import caffe\ncaffe.NCCL"), folders[1])
+    with pytest.raises(AttributeError, match=r"no 'Nett' in module 'caffe', .*; did you mean 'Net'"):
+        load(write_module(folders[1], "import caffe\ncaffe.Nett"), folders[1])
 
 
 def test_output_of_the_code_goes_to_standard_error(folders, capsys):

@@ -68,7 +68,7 @@ def broken(where, line):
             for where in GOOD
         ),
         *((where, "exit(3)", r"fails in \w+ of its Python class L: SystemExit: 3$") for where in GOOD),
-        *((where, "caffe.NCCL", "no 'NCCL' in module 'caffe': a net runs") for where in GOOD),
+        *((where, "caffe.Nett", "no 'Nett' in module 'caffe', .*; did you mean 'Net'") for where in GOOD),
         ("SETUP", "top[0].reshape(2.5)", "give integers"),
         ("SETUP", "self.blobs.add_blob(-1)", "give sizes from 0"),
         ("RESHAPE", "bottom[0].reshape(7)", "reshape tops alone"),

@@ -10,20 +10,26 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+import layermem
+from layermem.backends import base
 from layermem.backends.base import get_device
 from layermem.data.opening import held_bytes
 from layermem.interactive.solver import Solver
 from layermem.proto.schema import LayerParameter, SolverParameter
+from layermem.solver import process_memory
 from layermem.solver.process_memory import (
     CANDIDATE_OP_BYTES,
     COMPILER_BYTES,
+    HDF5_BYTES,
     INSTRUCTION_BYTES,
     RUNTIME_BYTES,
     ProcessMemory,
     compiles_imports,
     expected_memory,
     uses_files,
+    uses_hdf5,
 )
+from layermem.utils.free_memory import FreeMemory
 from tests.nets import solver_file
 
 MIB = 2**20
@@ -49,6 +55,23 @@ def test_all_parts_count_and_nonzero_ones_are_named():
 def test_a_run_that_saves_or_loads_parameters_holds_the_largest_once_more(text, files):
     param = text_format.Parse(text, SolverParameter())
     assert uses_files(param) == files and uses_files(param, loads=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "hdf5"),
+    [
+        ("snapshot_format: HDF5", True),
+        ("snapshot_format: HDF5 snapshot_after_train: false", False),
+        ("", False),
+        ('weights: "a.caffemodel,b.caffemodel.h5"', True),
+    ],
+)
+def test_a_run_whose_files_are_hdf5_loads_h5py(text, hdf5, tmp_path):
+    assert uses_hdf5(text_format.Parse(text, SolverParameter())) == hdf5
+    with Solver(solver_file("chain", tmp_path), device="cpu") as solver:
+        parts = solver.nets.all, solver.program, solver.device
+        more = expected_memory(*parts, hdf5=hdf5).runtime_bytes - expected_memory(*parts).runtime_bytes
+    assert more == HDF5_BYTES * hdf5
 
 
 def test_batches_that_wait_are_counted_with_the_one_that_is_read_and_the_one_in_use():
@@ -156,3 +179,14 @@ def _check_run(*words: str, **variables: str) -> None:
 def _bytes(line: str, word: str) -> float:
     number, unit = line.split(word)[1].replace(",", " ").replace(":", " ").split()[:2]
     return float(number) * {"MiB": MIB, "GiB": 2**30}[unit]
+
+
+def test_the_budget_free_leaves_what_the_process_will_take_beside_its_arena(monkeypatch):
+    monkeypatch.setattr(base, "free_memory", lambda: FreeMemory(10**9, "free memory of this machine"))
+    monkeypatch.setattr(process_memory, "max_resident_bytes", lambda: 20 * MIB)
+    net = layermem.Net("prototxt/digits/train_val.prototxt")
+    report = layermem.plan(net, budget="free", device="cpu")
+    batches = process_memory._batch_bytes(report.job.nets[0])
+    beside = 10**9 - report.budget_bytes
+    assert batches > 0 and 59 * MIB - 20 * MIB + batches < beside < 59 * MIB - 20 * MIB + batches + 4 * MIB
+    assert layermem.plan(net, budget="50%free", device="cpu").budget_bytes == report.budget_bytes // 2

@@ -13,6 +13,7 @@ from layermem.planning.kept_costs import keep_spill, read_spill, spill_path
 from layermem.planning.spill import file_system_of
 from layermem.solver import spill_rates
 from layermem.solver.spill_rates import BLOCK_BYTES, ROUNDS, SPILL_BYTES, TRIAL_BYTES, measure_spill, resolve_spill
+from layermem.utils import stopwatch
 
 DEVICE = get_device("cpu")
 
@@ -22,7 +23,8 @@ class Clock:
 
     def __init__(self, monkeypatch, copied, flushed):
         self.now, self.steps, self._dirty, self._is_evicted = 0.0, [], 0, False
-        monkeypatch.setattr(spill_rates, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        for module in (spill_rates, stopwatch):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         run = type(DEVICE).run
 
         def copy(device, calls, next_batch=None):

@@ -1,6 +1,7 @@
 """Nets written in Python, as BVLC Caffe's python/caffe/test/test_net_spec.py writes them."""
 # ruff: noqa: C408  dict(..) as scripts for pycaffe write it
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from layermem import L, NetSpec, P, to_proto
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto.read import read_net_text
-from layermem.spec import net_file
+from layermem.spec import Layers, net_file
 from layermem.spec.net_spec import MissingTop
 
 SHAPES = [dict(dim=[2, 1, 28, 28]), dict(dim=[2, 1, 1, 1])]
@@ -127,8 +128,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error_with_the_one_that_is_mea
 @pytest.mark.parametrize(
     ("write", "says"),
     [
-        (lambda n: L.Silence(L.DummyData(ntop=2), ntop=0), "L.Silence has tuple as bottom 0; give it one of its tops"),
-        (lambda n: L.ReLU("ip1"), "L.ReLU has str as bottom 0; give it a top"),
+        (lambda n: L.Silence(L.DummyData(ntop=2), ntop=0), "Silence input 0 is not a Top (type is <class 'tuple'>)"),
+        (lambda n: L.ReLU("ip1"), "ReLU input 0 is not a Top (type is <class 'str'>)"),
         (lambda n: n.__setattr__("data", L.DummyData(ntop=2)), "n.data is given 2 tops; give each a name: n.data,"),
         (lambda n: n.__setattr__("data", 3), "n.data is given int; give it a layer's top"),
     ],
@@ -137,6 +138,63 @@ def test_a_value_that_is_no_top_is_refused_where_it_is_written(write, says):
     with pytest.raises(InputError) as refused:
         write(lenet())
     assert says in str(refused.value) and refused.value.path == __file__ and refused.value.line
+
+
+def test_errors_are_of_the_types_that_pycaffe_raises():
+    """A report has the place of a bottom that is no top, and its text has not, as pycaffe's."""
+    with pytest.raises(TypeError, match=r"^ReLU input 1 is not a Top \(type is <class 'int'>\)$") as refused:
+        L.ReLU(L.Input(), 3)
+    assert re.search(r"test_net_spec.py:\d+: ReLU input 1 .*; give it a top", refused.value.lines[0])
+    with pytest.raises(AttributeError, match=r"L.ReLU has no field 'slop'"):
+        L.ReLU(slop=1)
+    with pytest.raises(AttributeError, match="has no field 'typ'"):
+        L.Convolution(weight_filler={"typ": "xavier"})
+    with pytest.raises(TypeError, match=r"num_output='many'; it takes a whole number"):
+        L.Convolution(convolution_param={"num_output": "many"})
+
+
+def test_lazy_layers_are_checked_when_the_net_is_written():
+    lazy = Layers(lazy=True)
+    n = NetSpec()
+    n.data = lazy.Input(shape={"dim": [1, 2]})
+    n.own = lazy.LayerOfMine(n.data, param={"lr_mult": 2}, loss_weight=3)
+    assert [(layer.type, list(layer.loss_weight)) for layer in n.to_proto().layer] == [
+        ("Input", []),
+        ("LayerOfMine", [3]),
+    ]
+    n.relu = lazy.ReLU(n.own, slop=1)
+    with pytest.raises(AttributeError, match=r"test_net_spec.py:\d+: L.ReLU has no field 'slop'"):
+        n.to_proto()
+    n.update("relu", {"negative_slop": 1})
+    assert n.relu.fn.params["negative_slop"] == 1
+
+
+def test_a_layer_names_its_tops_itself():
+    n = NetSpec()
+    when = {phase: {"include": {"phase": phase}, "name": "data", "top": ["x", "y"]} for phase in (0, 1)}
+    n.train, _ = L.DummyData(ntop=2, **when[0])
+    n.test, label = L.DummyData(ntop=2, **when[1])
+    n.ip = L.InnerProduct(n.test, num_output=1)
+    n.loss = L.EuclideanLoss(n.ip, label)
+    n.hidden = L.DummyData(top=["a", "b"], ntop=0)
+    layers = [(layer.name, list(layer.bottom), list(layer.top)) for layer in n.to_proto().layer]
+    assert layers[:2] == [("data", [], ["x", "y"])] * 2
+    assert layers[2:4] == [("ip", ["x"], ["ip"]), ("loss", ["ip", "y"], ["loss"])]
+    assert layers[4][2] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"ntop": 2, "top": ["a"]}, r"L.ReLU names 1 tops, and there are 2 \(ntop\); make them agree"),
+        ({"top": ["a", "b"]}, r"L.ReLU names 2 tops, and there are 1 \(ntop\)"),
+        ({"top": "a", "in_place": True}, r"names 1 tops, and the tops are the bottoms \(in_place\)"),
+    ],
+)
+def test_names_of_tops_that_do_not_fit_are_refused_where_they_are_written(fields, says):
+    with pytest.raises(InputError, match=says) as refused:
+        L.ReLU(L.Input(), **fields)
+    assert refused.value.path == __file__
 
 
 def test_an_error_in_the_net_names_the_line_of_the_script():

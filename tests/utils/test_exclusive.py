@@ -11,7 +11,7 @@ import pytest
 import layermem
 from layermem import caffe
 from layermem.caffe.nets import Pycaffe
-from layermem.caffe.solvers import TrainNet
+from layermem.caffe.solvers import HandNet, TrainNet
 from layermem.interactive.net import Net
 from layermem.interactive.solver import Solver
 from layermem.interactive.solver_net import SolverNet
@@ -201,16 +201,18 @@ def test_a_net_of_a_solver_is_made_once(tmp_path):
 
 FREE = {  # methods without a lock: they read one value that never changes or changes at once, or call one with a lock
     Net: set(),
-    Net.__mro__[1]: {"backward"},
-    Net.__mro__[2]: {"definition", "name", "phase"},
+    Net.__mro__[1]: {"reshape"},
+    Net.__mro__[2]: {"backward"},
+    Net.__mro__[3]: {"definition", "name", "phase"},
     SolverNet: {"report", "backward", "share_with", "close"},
     TrainNet: set(),
-    Pycaffe: set(),
+    Pycaffe: {"before_forward", "after_forward", "before_backward", "after_backward"},
+    HandNet: {"set_input_arrays"},
     layermem.Classifier: {"predict"},
     layermem.Detector: {"configure_crop", "crop", "detect_windows"},
-    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr"},
+    Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr", "runner"},
     Solver: {"iter", "base_lr", "rate", "add_callback"},
-    caffe.SGDSolver.__mro__[1]: {"kind"},
+    caffe.SGDSolver.__mro__[1]: {"kind", "lr", "add_callback", "share_weights"},
     layermem.Classifier.__mro__[1]: {"image_input", "outputs_of"},
 }
 

@@ -1,0 +1,79 @@
+"""How much memory this process may still take: of the machine, of a container's limit, of the limit of the process.
+
+Linux only: /proc/meminfo, the control groups of the process and of all around it (versions 1 and 2), and RLIMIT_AS.
+Pages of files that were not used lately can be taken back, and count as free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+# Of each version of control groups: the files of limit and use, and the name of pages that can be taken back.
+VERSIONS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+class FreeMemory(NamedTuple):
+    """Bytes, and whose they are."""
+
+    nbytes: int
+    whose: str
+
+
+def free_memory() -> FreeMemory | None:
+    """The least that any limit leaves now; None where the system does not say."""
+    found = [*_of_machine(), *_of_groups(), *_of_process()]
+    return min(found, default=None)
+
+
+def _of_machine() -> Iterator[FreeMemory]:
+    if (available := _fields(PROC / "meminfo").get("MemAvailable")) is not None:
+        yield FreeMemory(1024 * available, "free memory of this machine")
+
+
+def _of_groups() -> Iterator[FreeMemory]:
+    """What each control group leaves, from that of the process up to the root of what it sees."""
+    for line in _text(PROC / "self/cgroup").splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = GROUPS / controllers
+            for folder in (root / name.strip("/"), *(root / name.strip("/")).parents):
+                yield from _of_group(folder)
+                if folder == root:
+                    break
+
+
+def _of_group(folder: Path) -> Iterator[FreeMemory]:
+    for limit_file, use_file, reclaimable in VERSIONS:
+        limit, use = _text(folder / limit_file).strip(), _text(folder / use_file).strip()
+        if limit.isdecimal() and use.isdecimal():
+            unused = _fields(folder / "memory.stat").get(reclaimable, 0)
+            yield FreeMemory(max(0, int(limit) - int(use) + unused), "what the memory limit of this container leaves")
+
+
+def _of_process() -> Iterator[FreeMemory]:
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # Windows
+        return
+    limit, used = getrlimit(RLIMIT_AS)[0], _fields(PROC / "self/status").get("VmSize")
+    if limit != RLIM_INFINITY and used is not None:
+        yield FreeMemory(max(0, limit - 1024 * used), "what the limit of this process leaves (ulimit -v)")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file of lines "name number" or "name: number kB"."""
+    words = (line.replace(":", " ").split() for line in _text(path).splitlines())
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdecimal()}
