@@ -49,8 +49,7 @@ def check_plot(path: str) -> None:
     check_ending(path, ENDINGS, "a plot")
     check_folder(path)
     if not is_page(path) and find_spec("matplotlib") is None:
-        what = "needs matplotlib; give a name that ends in .html, which needs nothing, or pip install 'layermem[plot]'"
-        raise InputError(what, path=path)
+        raise InputError("needs matplotlib; install it: pip install 'layermem[plot]'", path=path)
 
 
 def is_page(path: str) -> bool:
