@@ -37,10 +37,11 @@ class Arena:
     poison     initially filled with NaN
     """
 
+    _map: mmap.mmap | None = None  # mapping of the spill file
+
     def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False, measured: bool = False):
         self.nbytes = nbytes
         self.guard_bytes = PAGE if measured else 0
-        self._map: mmap.mmap | None = None  # mapping of the spill file
         try:
             if spill is not None and nbytes:
                 # The mapping outlives the handle.
