@@ -30,7 +30,6 @@ from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import PHASES
 from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, matches, reported
-from layermem.solver.process_memory import beside_arena_bytes
 from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
@@ -154,6 +153,8 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
 
 def _free_bytes(device: Device, nets: Sequence[Net], graphs: Sequence[Graph], host_bytes: int) -> int:
     """The budget `free`: on a device in host memory, what the process takes beside the arena is left."""
+    from layermem.solver.process_memory import beside_arena_bytes  # which reads images
+
     beside = beside_arena_bytes(nets, graphs) if device.shares_host_memory else 0
     return device.free_bytes(host_bytes + beside)
 
