@@ -277,9 +277,10 @@ class Training(Planned):
         """The error for diverged training, with a remedy."""
         saved = self.progress.last_snapshot
         last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
-        if self.iteration == 0:
-            return DivergenceError(f"{what} before any update, and no base_lr changes that; {self._without_update()}")
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
+        if self.iteration == 0:
+            ways = self._without_update() + wider
+            return DivergenceError(f"{what} before any update, and no base_lr changes that; {ways}")
         return DivergenceError(
             f"{what}: training has diverged, and {last}; use a base_lr below {self.param.base_lr:g}, or "
             f"clip_gradients{wider} (--allow-nan continues in spite of it)"
