@@ -7,7 +7,7 @@ source  Caffe image_data_layer.cpp
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -20,9 +20,11 @@ from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes
 from layermem.utils.seeds import generator
 
+LIST = "list of images"
 LIST_LIMIT = 2**30  # bytes of the list
 IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
+ROW_BYTES = 12  # of a row beside its text: its start and the number of its line
 
 
 class Row(NamedTuple):
@@ -36,10 +38,18 @@ class Row(NamedTuple):
 class RowList(Sequence[Row]):
     """The rows of a list, of which only the text is held: as objects, those of a large data set take ten times it."""
 
-    def __init__(self, path: Path, text: bytes, labels: int | None, *, whole: bool):
+    def __init__(
+        self,
+        path: Path,
+        text: bytes,
+        labels: int | None,
+        *,
+        whole: bool,
+        check: Callable[[Row, Path], object] | None = None,
+    ):
         self._path, self._text, self._whole = path, text, whole
         self._starts, self._lines = array("q"), array("i")
-        for number, start, line in lines_of(text, what="list of images", path=path):
+        for number, start, line in lines_of(text, what=LIST, path=path):
             if not line.strip():
                 continue
             if labels is None:
@@ -47,13 +57,15 @@ class RowList(Sequence[Row]):
             self._labels = labels
             self._starts.append(start)
             self._lines.append(number)
-            self._row(line, number)  # checks it
+            row = self._row(line, number)  # checks it
+            if check is not None:
+                check(row, path)
         if not self._starts:
             raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
 
     @property
     def nbytes(self) -> int:
-        return len(self._text) + 12 * len(self)
+        return len(self._text) + ROW_BYTES * len(self)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -90,9 +102,7 @@ class ImageListSource:
         if (param.new_height > 0) != (param.new_width > 0):
             raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")
-        self.rows = read_rows(path, 1, read=read)
-        for row in self.rows:
-            label_of(row, path)
+        self.rows = read_rows(path, 1, read=read, check=label_of)
         self.length = len(self.rows)
         self._next = skip  # images read or skipped so far, over all passes
         self._pass, self._order = -1, np.arange(self.length)
@@ -129,7 +139,7 @@ class ImageListSource:
         return self.rows[int(self._order[index])]
 
     def _image(self, row: Row) -> np.ndarray:
-        file = file_beside(self.param.root_folder + row.name, self.path.parent)
+        file = listed_file(self.param.root_folder + row.name, self.path)
         try:
             raw = read_bytes(file, what="image", limit=IMAGE_LIMIT)
         except InputError as error:
@@ -146,10 +156,11 @@ class ImageListSource:
 
 def list_bytes(path: Path, root: str, read: Read) -> int:
     """What a list takes, and its first image while it is decoded; the others are taken to be no larger."""
-    rows = read_rows(path, 1, read=read)
-    return rows.nbytes + decoding_bytes(
-        read_bytes(file_beside(root + rows[0].name, path.parent), what="image", limit=IMAGE_LIMIT)
-    )
+    text = read(path, what=LIST, limit=LIST_LIMIT)
+    first = next((line for _, _, line in lines_of(text, what=LIST, path=path) if line.strip()), "")
+    name = RowList(path, first.encode(), 1, whole=True)[0].name
+    image = read_bytes(listed_file(root + name, path), what="image", limit=IMAGE_LIMIT)
+    return len(text) + ROW_BYTES * (text.count(b"\n") + (not text.endswith(b"\n"))) + decoding_bytes(image)
 
 
 def listed_file(name: str, listing: Path, root: str | None = None) -> Path:
@@ -166,14 +177,22 @@ def label_of(row: Row, path: Path) -> int:
     return label
 
 
-def read_rows(path: Path, labels: int | None, *, whole: bool = True, read: Read = read_bytes) -> RowList:
+def read_rows(
+    path: Path,
+    labels: int | None,
+    *,
+    whole: bool = True,
+    read: Read = read_bytes,
+    check: Callable[[Row, Path], object] | None = None,
+) -> RowList:
     """The rows of a list, all of which are checked.
 
     labels   number of labels after each path; None: as many as in the first line
     whole    whether labels must be integers
     read     gets the bytes of the list
+    check    a further check of a row
     """
-    return RowList(path, read(path, what="list of images", limit=LIST_LIMIT), labels, whole=whole)
+    return RowList(path, read(path, what=LIST, limit=LIST_LIMIT), labels, whole=whole, check=check)
 
 
 def _labels_at_end(words: list[str]) -> int:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layermem.data.list_source import ImageListSource, read_rows
+from layermem.data.images import decoding_bytes
+from layermem.data.list_source import ImageListSource, list_bytes, read_rows
 from layermem.errors import InputError
+from layermem.utils.input_files import read_bytes
 from tests.data.makers import images, layer
 
 KEY = (1, 0, "data")
@@ -121,3 +123,11 @@ def test_a_long_list_takes_the_bytes_of_its_text_and_twelve_for_each_row(tmp_pat
     tracemalloc.stop()
     assert held < 1.2 * rows.nbytes and most < 1.5 * rows.nbytes
     assert rows.nbytes == path.stat().st_size + 12 * 20_000
+
+
+def test_the_bytes_of_a_list_are_known_without_its_rows(listed):
+    folder, _ = listed
+    raw, path = (folder / "image 0.png").read_bytes(), folder / "list.txt"
+    for text in ("image 0.png 1\nimage 2.png 2\n", "image 0.png 1\nimage 2.png 2"):
+        path.write_text(text)
+        assert list_bytes(path, "", read_bytes) == read_rows(path, 1).nbytes + decoding_bytes(raw)
