@@ -22,7 +22,8 @@ source  Caffe window_data_layer.cpp, with the same arithmetic.  Windows are chos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,13 +32,13 @@ import numpy as np
 from layermem.data.feed import Feed, Opening, feed_of
 from layermem.data.images import decode, decoding_bytes, resize
 from layermem.data.layer_files import ResolvePath
-from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT
+from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT, listed_file
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.layers.data import WINDOW_CHANNELS as CHANNELS
 from layermem.layers.data import check_batch
 from layermem.proto.schema import Message
-from layermem.utils.input_files import Read, check_regular, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, check_regular, lines_of, read_bytes
 from layermem.utils.open_file import Files
 from layermem.utils.seeds import below, words
 
@@ -116,13 +117,13 @@ class WindowFeed(Feed):
 
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
-        """Bytes of the files that the layer keeps in memory."""
-        p = param.window_data_param
+        """Bytes of the files that the layer keeps in memory, and of its first image while it is decoded."""
+        p, read = param.window_data_param, files.read_bytes
         path = resolve(p.source)
-        windows = read_windows(path, p.fg_threshold, p.bg_threshold, files.read_bytes)
-        images = [file_beside(p.root_folder + image.path, path.parent) for image in windows.images]
-        cached = sum(check_regular(image, what="image") for image in images) if p.cache_images else 0
-        return cached + decoding_bytes(read_bytes(images[0], what="image", limit=IMAGE_LIMIT))
+        listed = read_windows(path, p.fg_threshold, p.bg_threshold, read).images if p.cache_images else []
+        cached = sum(check_regular(listed_file(p.root_folder + each.path, path), what="image") for each in listed)
+        first = listed_file(p.root_folder + first_image(path, read).path, path)
+        return cached + decoding_bytes(read_bytes(first, what="image", limit=IMAGE_LIMIT))
 
     def _check(self, layer: Message) -> None:
         if len(layer.top) != 2:
@@ -200,7 +201,7 @@ class WindowFeed(Feed):
             out[place] *= self.scale
 
     def _read(self, image: ListedImage) -> bytes:
-        path = file_beside(self.param.root_folder + image.path, self.file.parent)
+        path = listed_file(self.param.root_folder + image.path, self.file)
         try:
             return read_bytes(path, what="image", limit=IMAGE_LIMIT)
         except InputError as error:
@@ -250,12 +251,11 @@ def round_half_away(value: np.floating) -> int:
 
 def read_windows(path: Path, fg_threshold: float, bg_threshold: float, read: Read = read_bytes) -> Windows:
     """The images and windows of a window file."""
-    text = read_lines(path, what="window file", limit=LIST_LIMIT, read=read)
-    lines = [(number, line.strip()) for number, line in enumerate(text, start=1) if line.strip()]
+    lines = [*_lines(path, read)]
     images: list[ListedImage] = []
     foreground, background = [np.zeros((0, COLUMNS), np.int64)], [np.zeros((0, COLUMNS), np.int64)]
     at = 0
-    while at < len(lines):
+    while at < len(lines) or not images:
         image, count = _image(path, lines[at : at + 1 + len(HEADER)], len(images))
         at += 1 + len(HEADER)
         listed = lines[at : at + count]
@@ -273,16 +273,27 @@ def read_windows(path: Path, fg_threshold: float, bg_threshold: float, read: Rea
         background.append(rows[is_background])
         images.append(image)
         at += count
-    if not images:
-        raise InputError("lists no images; begin it with `# 0`", path=str(path))
     return Windows(images, np.concatenate(foreground), np.concatenate(background))
+
+
+def first_image(path: Path, read: Read = read_bytes) -> ListedImage:
+    """The first image of a window file, of which nothing else is read."""
+    return _image(path, [*islice(_lines(path, read), 1 + len(HEADER))], 0)[0]
 
 
 Line = tuple[int, str]
 
 
+def _lines(path: Path, read: Read) -> Iterator[Line]:
+    """The lines of a window file that are not empty, with their numbers."""
+    raw = read(path, what="window file", limit=LIST_LIMIT)
+    return ((number, line.strip()) for number, _, line in lines_of(raw, what="window file", path=path) if line.strip())
+
+
 def _image(path: Path, lines: Sequence[Line], number: int) -> tuple[ListedImage, int]:
     """The image number `number`, whose header is `lines`, and the number of its windows."""
+    if not lines:
+        raise InputError("lists no images; begin it with `# 0`", path=str(path))
     if lines[0][1].split() != ["#", str(number)]:
         what = f"has '{lines[0][1][:40]}' where image {number} begins; write it as `# {number}`"
         raise InputError(what, path=str(path), line=lines[0][0])

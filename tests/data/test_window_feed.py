@@ -6,7 +6,7 @@ from PIL import Image
 
 from layermem.backends.base import get_device
 from layermem.data import open_feed, probe
-from layermem.data.window_feed import read_windows, region
+from layermem.data.window_feed import first_image, read_windows, region
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
@@ -305,3 +305,11 @@ def test_a_feed_goes_past_batches_as_if_it_had_read_them(folder):
         other.next()
     assert feed.state() == other.state()
     assert all(map(np.array_equal, feed.next(), other.next()))
+
+
+def test_the_first_image_is_known_without_the_windows(folder):
+    path = folder / "windows.txt"
+    assert first_image(path) == read_windows(path, 0.5, 0.3).images[0]
+    path.write_text("\n")
+    with pytest.raises(InputError, match="lists no images"):
+        first_image(path)
