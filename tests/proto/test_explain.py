@@ -63,7 +63,7 @@ WRONG_TEXT = {
     ),
     "a value for each axis": (
         "layer {\n pooling_param { kernel_size: 1 kernel_size: 2 kernel_size: 2 }\n}",
-        "net:2: 'kernel_size' is given a second time in this PoolingParameter (column 35); it has one value for both"
+        "net:2: 'kernel_size' is given a second time in this PoolingParameter (column 46); it has one value for both"
         " axes: write kernel_h and kernel_w for two (more axes are of forks of Caffe)",
     ),
     "a list for each axis": (
