@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
 from layermem.data.database import holds_leveldb
-from layermem.data.datum_source import DatumSource, held_bytes
+from layermem.data.datum_source import DatumSource, database_bytes
 from layermem.data.feed import Feed, Opening, Records, check_tops, feed_of
 from layermem.data.layer_files import ResolvePath
 from layermem.data.leveldb_source import LevelDbSource
@@ -162,7 +162,7 @@ class AnnotatedFeed(Feed):
 
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
-        return held_bytes(resolve(param.data_param.source))
+        return database_bytes(resolve(param.data_param.source))
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The size of every image, computed from the size of the first."""

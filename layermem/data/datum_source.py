@@ -178,7 +178,7 @@ class DatumSource(ABC):
         return InputError(f"{record}{what}", path=str(self.path))
 
 
-def held_bytes(path: Path) -> int:
+def database_bytes(path: Path) -> int:
     """Bytes of the pages of a database that are in memory at a time."""
     files = [path] if path.is_file() else [file for file in path.glob("*") if file.is_file()]
     return min(HELD_BYTES, sum(512 * file.stat().st_blocks for file in files))

@@ -26,7 +26,7 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 
 from layermem.data.database import open_database
-from layermem.data.datum_source import DatumSource, held_bytes
+from layermem.data.datum_source import DatumSource, database_bytes
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import ImageListSource, list_bytes
@@ -244,7 +244,7 @@ class ImageFeed(Feed):
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         if param.type == "Data":
-            return held_bytes(resolve(param.data_param.source))
+            return database_bytes(resolve(param.data_param.source))
         p = param.image_data_param
         return list_bytes(resolve(p.source), p.root_folder, files.read_bytes)
 
