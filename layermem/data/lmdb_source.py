@@ -88,9 +88,8 @@ class LmdbSource(DatumSource):
         try:
             yield
         except lmdb.Error as error:
-            number = getattr(error, "code", None) or 0
-            if number > 0:
-                raise unreadable(self.path, "LMDB", OSError(number, os.strerror(number))) from None
+            if refusal := _of_system(error, self.path):
+                raise refusal from None
             raise self._error(f"is damaged ({error}); create the LMDB again") from None
 
     def _to_first(self) -> None:
@@ -177,10 +176,9 @@ def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
 
 
 def _refusal(error: lmdb.Error, path: Path) -> InputError:
-    """The reason why an LMDB cannot be opened, with a remedy.  Errors of the system are none of the data's."""
-    number = getattr(error, "code", None) or 0
-    if number > 0:
-        return unreadable(path, "LMDB", OSError(number, os.strerror(number)))
+    """The reason why an LMDB cannot be opened, with a remedy."""
+    if refusal := _of_system(error, path):
+        return refusal
     if "already open in this process" in str(error):
         what = "is open in this process, by another user of the package lmdb; close that environment first"
     elif isinstance(error, lmdb.ReadersFullError):
@@ -192,6 +190,12 @@ def _refusal(error: lmdb.Error, path: Path) -> InputError:
     else:
         what = f"is not an LMDB, or is damaged ({error}); make it again"
     return InputError(what, path=str(path))
+
+
+def _of_system(error: lmdb.Error, path: Path) -> InputError | None:
+    """The error of a system that refused a file of the LMDB; None for errors of LMDB, whose numbers are negative."""
+    number = getattr(error, "code", None) or 0
+    return unreadable(path, "LMDB", OSError(number, os.strerror(number))) if number > 0 else None
 
 
 def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
