@@ -248,9 +248,7 @@ def _fault(extra: object) -> str | None:
     if not isinstance(extra, dict):
         return "it is no JSON object"
     for name, valid in FIELDS.items():
-        if (
-            name in ("device", "states", "base_lr", "loss_scale", "type") and name not in extra
-        ):  # absent in earlier versions
+        if name in EARLIER and name not in extra:
             continue
         if name not in extra:
             return f"it has no {name}"
