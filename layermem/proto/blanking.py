@@ -35,6 +35,14 @@ class FieldText:
         match = _WORD.match(self.text, self.offset(*field.value))
         return match[0] if match else ""
 
+    def has_unknown_name(self, field: Field) -> bool:
+        """Whether the value of a field with named values is a name that it does not have."""
+        owner, word = self.owner(field.path[:-1]), self.word(field)
+        known = None if owner is None else owner.fields_by_name.get(field.path[-1])
+        if known is None or known.enum_type is None or not word.isidentifier():
+            return False
+        return word not in known.enum_type.values_by_name
+
     def span(self, field: Field) -> tuple[int, int]:
         """The begin and end of a field, with the separator after it."""
         at = self.offset(*field.value)

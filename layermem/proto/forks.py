@@ -389,15 +389,12 @@ class _Removal:
         owner, name = self.fields.owner(field.path[:-1]), field.path[-1]
         if owner is None:
             return None
-        known = owner.fields_by_name.get(name)
-        word = self.fields.word(field)
-        if known is not None:
-            foreign = name == ENGINE and known.enum_type and word.isidentifier()
-            return _ENGINES if foreign and word not in known.enum_type.values_by_name else None
+        if name in owner.fields_by_name:
+            return _ENGINES if name == ENGINE and self.fields.has_unknown_name(field) else None
         entry = HARMLESS.get((owner_name(owner), name))
         if entry is None and name == ENGINE and owner.name.endswith("Parameter"):
             return _ENGINES
-        return entry if entry is None or not entry.values or word in entry.values else None
+        return entry if entry is None or not entry.values or self.fields.word(field) in entry.values else None
 
     def _notes(self) -> list[str]:
         notes = []

@@ -76,7 +76,7 @@ class _Reader:
             ):
                 what = unknown_field(owner.name, name, self._column(field), self.message)
                 found = self._error(field, what, augments=augments(owner_name(owner), name))
-            elif self._has_wrong_name(owner, field) and (is_source or field.path == ("layers", "type")):
+            elif self.fields.has_unknown_name(field) and (is_source or field.path == ("layers", "type")):
                 word = self.fields.word(field)
                 what = wrong_value(Token("word", word, *field.value), field.value[1], self.message, field)
                 found = self._error(field, what, type=v2_type(word) if len(field.path) == 2 else "")
@@ -103,12 +103,6 @@ class _Reader:
         """Whether an unknown field is a block of a layer that resembles no block of the schema."""
         name = field.path[-1]
         return len(field.path) == 2 and name.endswith(_BLOCK) and not did_you_mean(name, owner.fields_by_name)
-
-    def _has_wrong_name(self, owner: Message, field: Field) -> bool:
-        """Whether the value of a field with named values is a name that it does not have."""
-        known, word = owner.fields_by_name.get(field.path[-1]), self.fields.word(field)
-        named = known is not None and known.enum_type is not None and word.isidentifier()
-        return bool(named and word not in known.enum_type.values_by_name)
 
     def _column(self, field: Field) -> int:
         return self.fields.span(field)[0] - self.fields.offset(field.line, 1) + 1
