@@ -31,6 +31,16 @@ def free_memory() -> FreeMemory | None:
     return min(found, default=None)
 
 
+def process_limit(name: str) -> int | None:
+    """Bytes of the limit RLIMIT_`name` of this process, such as "STACK"; None if there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit: int = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _of_machine() -> Iterator[FreeMemory]:
     if (available := _fields(PROC / "meminfo").get("MemAvailable")) is not None:
         yield FreeMemory(1024 * available, "free memory of this machine")
@@ -57,12 +67,8 @@ def _of_group(folder: Path) -> Iterator[FreeMemory]:
 
 
 def _of_process() -> Iterator[FreeMemory]:
-    try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
-    except ImportError:  # Windows
-        return
-    limit, used = getrlimit(RLIMIT_AS)[0], _fields(PROC / "self/status").get("VmSize")
-    if limit != RLIM_INFINITY and used is not None:
+    limit, used = process_limit("AS"), _fields(PROC / "self/status").get("VmSize")
+    if limit is not None and used is not None:
         yield FreeMemory(max(0, limit - 1024 * used), "what the limit of this process leaves (ulimit -v)")
 
 

@@ -23,6 +23,7 @@ from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
 from layermem.ops import FP32, BandRules, InnerProduct, OpRecord
+from layermem.utils.free_memory import process_limit
 from layermem.utils.units import format_bytes
 
 ISA = "LAYERMEM_ISA"
@@ -37,16 +38,6 @@ def _set_isa(name: str) -> None:
     except ValueError:
         known = ", ".join(cpu.available_isas())
         raise InputError(f"{ISA} is '{name}', which this build does not run; set it to one of {known}") from None
-
-
-def _stack_limit() -> int | None:
-    """Bytes of the stack of each thread; None if nothing limits it, or where the system does not say."""
-    try:
-        from resource import RLIM_INFINITY, RLIMIT_STACK, getrlimit
-    except ImportError:  # Windows
-        return None
-    limit = getrlimit(RLIMIT_STACK)[0]
-    return None if limit == RLIM_INFINITY else limit
 
 
 @register_device("cpu")
@@ -73,7 +64,7 @@ class CpuDevice(ReferenceDevice):
             cpu.set_threads(threads)
 
     def load(self) -> None:
-        limit = _stack_limit()
+        limit = process_limit("STACK")  # of each thread
         if limit is not None and limit < STACK_BYTES:
             raise DeviceError(
                 f"device '{self.name}' needs a stack of {format_bytes(STACK_BYTES)}, and the limit is "
