@@ -76,7 +76,7 @@ def run_caffe(arguments: argparse.Namespace) -> int:
             return program.run(Call(values, others, log, arguments))
     except (LayermemError, OSError, MemoryError, RuntimeError) as error:
         fault = error if isinstance(error, LayermemError) else system_fault(error)
-        if fault is None or isinstance(error, BrokenPipeError):
+        if fault is None:
             raise
         if not fault.is_reported:
             log.write("\n".join(fault.lines), program.place, "F")

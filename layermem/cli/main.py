@@ -3,8 +3,8 @@
     0 done   2 the input is wrong   3 no plan fits the budget; `fit`: no strategy fits at any size
     4 the device failed   5 training diverged   130 interrupted   143 ended by SIGTERM
 
-Every error that a user can cause is reported on standard error, without a traceback.  A closed pipe (`| head`) ends
-the command silently.
+Every error that a user can cause is reported on standard error, without a traceback.  A closed pipe (`| head`) takes
+nothing but the rest of the output.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         if not error.is_reported:
             _report(error.lines)
         return error.exit_code
-    except (OSError, MemoryError, RuntimeError) as error:
-        fault = system_fault(error)
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        fault = system_fault(error) or _not_built(error)
         if fault is None:
             raise
         job.is_agreed = False
@@ -133,14 +133,13 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
             fault = InputError(f"cannot write the output: {error.strerror}; free some space or write to another disk")
         _report(fault.lines)
         return fault.exit_code
-    except ImportError as error:
-        if (fault := system_fault(error)) is not None:
-            _report(fault.lines)
-            return fault.exit_code
-        if error.name != "layermem" and "layermem._native" not in str(error):
-            raise
-        _report(["the native module is not built for this Python; build it with `make native`"])
-        return InputError.exit_code
+
+
+def _not_built(error: Exception) -> InputError | None:
+    """The error of an import of the native module; None for other errors."""
+    if not isinstance(error, ImportError) or (error.name != "layermem" and "layermem._native" not in str(error)):
+        return None
+    return InputError("the native module is not built for this Python; build it with `make native`")
 
 
 def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
