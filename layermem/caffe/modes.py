@@ -5,7 +5,6 @@ They apply to nets and solvers that are made afterwards.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from layermem.backends.base import Device, get_device
 from layermem.errors import DeviceError, InputError
+from layermem.utils.environment import stated_options
 from layermem.utils.similar import did_you_mean
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -71,8 +71,7 @@ def configure(**options: Any) -> None:
 
 def configure_from_environment() -> None:
     """Set the options but `device` that variables LAYERMEM_NAME of the environment state, such as LAYERMEM_BUDGET."""
-    given = {name: os.environ.get(f"LAYERMEM_{name.upper()}") for name in OPTIONS if name != "device"}
-    configure(**{name: value for name, value in given.items() if value})
+    configure(**stated_options(name for name in OPTIONS if name != "device"))
 
 
 def options() -> dict[str, Any]:

@@ -9,7 +9,6 @@ source  Caffe tools/caffe.cpp, solver.cpp, common.cpp
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +24,7 @@ from layermem.cli.options import Parser, VerbParser
 from layermem.errors import InputError
 from layermem.report.events import Event, Finished
 from layermem.report.log import DONE, number
+from layermem.utils.environment import stated_options
 from layermem.utils.steps import is_quiet
 
 if TYPE_CHECKING:
@@ -251,9 +251,8 @@ def _arguments(call: Call, verb: str, words: list[str], choice: Choice) -> argpa
 def _environment(verb: str, device: str) -> list[str]:
     """Return the options that variables LAYERMEM_NAME of the environment state."""
     words: list[str] = []
-    for option in ENVIRONMENT_OF[verb]:
-        value = os.environ.get(f"LAYERMEM_{option.upper().replace('-', '_')}", "")
-        if value and DEVICE_OF.get(option, device) == device:
+    for option, value in stated_options(ENVIRONMENT_OF[verb]).items():
+        if DEVICE_OF.get(option, device) == device:
             words += [f"--{option}"] if option in SWITCHES else [f"--{option}", value]
     return words
 

@@ -7,7 +7,6 @@ source  Caffe tools/extract_features.cpp
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ from layermem.data.databases import Record, new_database
 from layermem.errors import InputError
 from layermem.interactive.net import Net
 from layermem.proto.schema import Datum
+from layermem.utils.environment import stated_options
 
 AXES = 4  # of a blob with N, C, H and W
 PLACE = "extract_features.cpp:130"
@@ -60,11 +60,9 @@ def _net(model: str, weights: str, blobs: Sequence[str], device: str, index: int
         model,
         "TEST",
         weights=weights.split(","),
-        budget=os.environ.get("LAYERMEM_BUDGET") or None,
-        strategy=os.environ.get("LAYERMEM_STRATEGY") or None,
-        allow_python=bool(os.environ.get("LAYERMEM_ALLOW_PYTHON")),
         device=get_device(device) if index is None else get_device(device, index=index),
         keep=blobs,
+        **stated_options(("allow_python", "budget", "strategy")),
     )
 
 
