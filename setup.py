@@ -2,9 +2,9 @@
 
 tools/compile_native.py compiles, and documents its environment variables; this file links.
 
-A wheel carries the example nets of prototxt/, and the CUDA kernels' sources; where nvcc is found, also their machine
-code for all supported architectures (takes minutes; LAYERMEM_FATBINS=0 leaves it out, and kernels are then compiled at
-first use).  LAYERMEM_NATIVE=0 builds no extension.
+A wheel carries the example nets of prototxt/, and the CUDA kernels' sources, which are compiled at first use.  With
+LAYERMEM_FATBINS=1 nvcc makes their machine code for all supported architectures, which takes a long time.
+LAYERMEM_NATIVE=0 builds no extension.
 """
 
 import os
@@ -59,8 +59,10 @@ class build_data(build_py):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(Path("cuda").glob("*.cu*")):
             shutil.copy(source, folder)
-        nvcc = shutil.which("nvcc")
-        if nvcc and os.environ.get("LAYERMEM_FATBINS", "1") != "0":
+        if os.environ.get("LAYERMEM_FATBINS", "0") != "0":
+            nvcc = shutil.which("nvcc")
+            if nvcc is None:
+                sys.exit("LAYERMEM_FATBINS needs nvcc on the PATH; add it, or leave LAYERMEM_FATBINS out")
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda source: fatbin(nvcc, source), sorted(folder.glob("*.cu"))))
 

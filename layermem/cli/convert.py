@@ -83,6 +83,8 @@ def run_convert(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"is of no kind that convert writes; use a name that ends in one of {known}{hint}", path=target
         )
+    if source.endswith(".onnx") and target_kind == "prototxt":
+        raise InputError("is an ONNX model; use `layermem convert from-onnx MODEL NET OUT`", path=source)
     if kind != target_kind:
         raise InputError(
             f"is a {kind} by its name, and '{target}' a {target_kind}; give OUT a name like IN", path=source

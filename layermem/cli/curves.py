@@ -30,12 +30,13 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_curves(arguments: argparse.Namespace) -> int:
     """Show the curves of the last run of the log, and of the runs that it resumes."""
-    from layermem.integrations.page.curves import check_curves, draw_curves
+    from layermem.integrations.page.curves import draw_curves
+    from layermem.integrations.page.timeline import check_plot
     from layermem.report.read_log import curves, last_training, read_records
     from layermem.report.tables import print_table
 
     if arguments.plot:
-        check_curves(arguments.plot)
+        check_plot(arguments.plot)
     records = last_training(read_records(arguments.log))
     shown = curves(records)
     if not shown:

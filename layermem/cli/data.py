@@ -10,7 +10,7 @@ from layermem.cli.options import Options, VerbParser, Verbs, add_json, add_verb,
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
 from layermem.utils.progress import track_progress
-from layermem.utils.text import printable, wrap
+from layermem.utils.text import count_text, printable, wrap
 
 if TYPE_CHECKING:
     from layermem.data.databases import ImageOptions
@@ -59,7 +59,12 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder, with one subfolder for each class")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        help="the folder, with one subfolder for each class, or with train/ and val/ of such folders",
+    )
     parser.add_argument(
         "out",
         metavar="OUT",
@@ -70,7 +75,6 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
         "--test",
         metavar="SHARE",
         type=share,
-        default=0.2,
         help="share of each class for the test set, as 20%% or 0.2 (default: 20%%)",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of split and order (default: 0)")
@@ -193,8 +197,12 @@ def run_folder(arguments: argparse.Namespace) -> int:
         print_json(vars(made))
         return 0
     counts = f"{sum(made.train):,} images to train, {sum(made.test):,} to test"
-    print(wrap(f"{arguments.out}: {counts}, {len(made.classes):,} classes, {'x'.join(map(str, made.shape))}"))
+    classes = count_text(len(made.classes), "class")
+    print(wrap(f"{arguments.out}: {counts}, {classes}, {'x'.join(map(str, made.shape))}"))
     _print_classes(made.classes, {"train": made.train, "test": made.test})
+    if len(made.classes) == 1:
+        remark = "there is one class, and a net that names it always is right; put each class into a folder of its own"
+        print(wrap(f"{'remark':<9}{remark}"))
     return 0
 
 

@@ -252,13 +252,15 @@ def _print(fits: list[Fit], what: str, words: Words, arguments: argparse.Namespa
     lines = []
     for fit in fits:
         if fit.report is None:
-            lines.append([fit.strategy, "none", "", "", "", ""])
+            lines.append([fit.strategy, "none", *[""] * (5 if what == "batch" else 4)])
             continue
         size, host_bytes = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}", fit.report.program.host_bytes
         places = [format_bytes(fit.report.peak_bytes), format_bytes(host_bytes) if host_bytes else ""]
         times = [format_seconds(fit.report.seconds), format_change(fit.report.overhead)]
+        times += [f"{fit.size / fit.report.seconds:,.0f}"] if what == "batch" else []
         lines.append([fit.strategy, size, *places, *times])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
+    headings += [">items/s"] if what == "batch" else []
     first = next((fit for fit in fits if fit.report), None)
     device = first.report.target if first and first.report else ""
     file, budget = arguments.solver or arguments.net, arguments.budget

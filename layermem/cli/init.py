@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.errors import InputError
 from layermem.utils.files import write_together
-from layermem.utils.text import wrap
+from layermem.utils.text import count_text, printable, wrap
 
 if TYPE_CHECKING:
     from layermem.nets.classifier import ImageSet
@@ -20,7 +21,7 @@ EXAMPLE = """\
   layermem data folder photos data --resize 64x64
   layermem init shapes --data data --net resnet20
 """
-NETS = "lenet, squeezenet, or resnet20, resnet32, ... (6n + 2)"
+NETS = "lenet, squeezenet, or resnet20, resnet32, ... (6n + 2, for small images)"
 SMALL = 32  # side in pixels up to which lenet is the default; above, resnet20
 DEFAULT_EPOCHS = 30
 
@@ -91,9 +92,13 @@ def run_init(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"net": name, "classes": images.classes, "shape": images.shape, "files": [*files]})
         return 0
+    if name.startswith("resnet"):
+        print(wrap(f"note: {name} is the ResNet of 6n + 2 layers for CIFAR, not one of those for ImageNet (ResNet-50)"))
     shape = "x".join(map(str, images.shape))
-    print(wrap(f"{folder}: {name} for {images.classes} classes of {shape} images: {', '.join(files)}"))
-    print(wrap(f"train it with `layermem train --solver {folder / 'solver.prototxt'}`"))
+    print(wrap(f"{folder}: {name} for {count_text(images.classes, 'class')} of {shape} images: {', '.join(files)}"))
+    print(
+        printable(f"train with      {shlex.join(['layermem', 'train', '--solver', str(folder / 'solver.prototxt')])}")
+    )
     return 0
 
 

@@ -163,6 +163,13 @@ def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    elif words[:1] == ["version"]:
+        words = ["--version"]
+    elif not words:
+        make_parser().print_help()
+        raise SystemExit(InputError.exit_code)
     refuse_old_names(words)
     arguments = make_parser(*words[:1]).parse_args(words)
     arguments.words = words

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from layermem.cli.old_names import stages
@@ -32,6 +34,7 @@ VERB_WIDTH = 14
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 HELP = ["-h"], ["--help"]
+FILE_OPTIONS = "--net", "--solver"
 WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz", ".onnx")
 DEVICE_OPTIONS = (
     ("index", "-gpu", "index", "cuda"),
@@ -49,6 +52,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # a value such as -5%, and no option
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -78,12 +82,30 @@ class VerbParser(Parser):
         """Parse like the base class, but suggest the nearest option in the error for an unknown one."""
         if self.takes_words and list(args) not in HELP:
             return argparse.Namespace(**self._defaults, caffe_words=list(args)), []
-        values, unknown = super().parse_known_args(args, namespace)
+        with self._nothing_required():
+            _, unknown = super().parse_known_args(args, None)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
             near = nearest(word.partition("=")[0], known)
-            self.error(f"unknown argument '{word}'" + (f" (did you mean {near}?)" if near else ""))
-        return values, unknown
+            hint = f" (did you mean {near}?)" if near else ""
+            files = [f"{option} {word}" for option in FILE_OPTIONS if option in known and not word.startswith("-")]
+            if files:
+                hint = f" (a file is given as {' or '.join(files)})"
+            self.error(f"unknown argument '{word}'{hint}")
+        return super().parse_known_args(args, namespace)
+
+    @contextmanager
+    def _nothing_required(self) -> Iterator[None]:
+        """Parse without required options, since an unknown word says more than the option that it should have been."""
+        all_of: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [each for each in all_of if each.required]
+        for each in required:
+            each.required = False
+        try:
+            yield
+        finally:
+            for each in required:
+                each.required = True
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
+from layermem.report.events import Saved
+from layermem.report.summary import LABEL_WIDTH
+from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.cli.options import Options
@@ -51,9 +55,9 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
 
         check_tensorboard(arguments.tensorboard)
     if arguments.plot:
-        from layermem.integrations.page.curves import check_curves
+        from layermem.integrations.page.timeline import check_plot
 
-        check_curves(arguments.plot)
+        check_plot(arguments.plot)
 
 
 class RunOutputs:
@@ -63,12 +67,15 @@ class RunOutputs:
         from layermem.report.records import Recorder
 
         self.arguments, self.solver = arguments, solver
+        self._saved: Saved | None = None  # the last snapshot of this run
         self._records: list[Record] = []  # for the plot
         self._stack = ExitStack()
         self._sinks = [*self._files(), *([self._records.append] if arguments.plot else [])]
         self._recorder = Recorder(self._write, every=arguments.log_every or solver.param.display or 1)
 
     def record(self, event: Event) -> None:
+        if isinstance(event, Saved):
+            self._saved = event
         if self._sinks:
             self._recorder(event)
 
@@ -122,6 +129,34 @@ class RunOutputs:
             self._stack.callback(files.close)
             sinks.append(files)
         return sinks
+
+    def closing_lines(self) -> Iterator[str]:
+        """Yield where the weights of the run are, and the command that goes on from there, on a line of its own."""
+        if self._saved is None:
+            return
+        yield printable(f"{'weights':<{LABEL_WIDTH}}{self._saved.model}")
+        label, words = ("resume with", self._resume()) if self.solver.interrupted else ("test with", self._test())
+        if words:
+            yield f"{label:<{LABEL_WIDTH}}{printable(shlex.join(['layermem', *words]))}"
+
+    def _resume(self) -> list[str]:
+        assert self._saved is not None
+        words = list(self.arguments.words)
+        return words if self.arguments.restart else [*words, "--snapshot", self._saved.state]
+
+    def _test(self) -> list[str]:
+        """Return the words of `layermem test` for the first test net; none without a file of one, or on noise."""
+        nets, saved = self.solver.nets, self._saved
+        if saved is None or not nets.tests or self.arguments.data is not None:
+            return []
+        if nets.tests[0].path == str(self.solver.file.path):  # a net within the solver
+            return []
+        options = nets.tests[0].options
+        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model]
+        words += ["--iterations", str(nets.test_iterations[0])]
+        words += ["--level", str(options.level)] if options.level else []
+        words += [word for stage in options.stages for word in ("--stage", stage)]
+        return [*words, *(["--allow-python"] if options.allow_python else [])]
 
     def plot(self) -> None:
         """Write the plot of --plot.  With a log, curves begin where the runs that it resumes began."""

@@ -193,18 +193,33 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
             raise group.agreed(InputError(f"{what}; give more --iterations", path=solver.resumed_from))
+        group.agree(lambda: _check_arrays(solver))
         print_warnings(_ignored_mode(solver.param, arguments))
         if arguments.measure:
             keep_costs(arguments, solver.job)
         if not is_quiet():
-            print(free_line(arguments, solver.report.budget_bytes) + summary(solver.report), end="", flush=True)
+            plan = summary(solver.report, short=not arguments.verbose)
+            print(free_line(arguments, solver.report.budget_bytes) + plan, end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
             _run(solver, arguments, early_events, outputs.record, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
+        for line in () if is_quiet() else outputs.closing_lines():
+            print(line, flush=True)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
+
+
+def _check_arrays(solver: Solver) -> None:
+    """Raise InputError if the train net reads arrays, which a command has no way to give."""
+    if solver.nets.train.options.noise:
+        return
+    names = [node.layer.name for node in solver.nets.train.nodes if node.layer.type in ("Input", "MemoryData")]
+    if names:
+        what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
+        remedy = "use data layers that read files, Solver.give in Python (docs/python.md), or --data noise"
+        raise InputError(f"{what}; {remedy}", path=str(solver.nets.train.path))
 
 
 def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[str]:

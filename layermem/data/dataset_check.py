@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from layermem.data.database import holds_leveldb, open_database
-from layermem.data.image_folder import LABELS, TEST, TRAIN, class_images
+from layermem.data.image_folder import LABELS, TEST, TRAIN, class_images, set_classes, set_folders
 from layermem.data.images import datum_image, decode
 from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
 from layermem.errors import InputError
@@ -64,7 +64,8 @@ class CheckResult:
 def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
     """The sets at `path`, the names of the classes if they are known, and whether images must all have one size.
 
-    A folder that `layermem data folder` wrote has two sets; a list, a database and a folder of class folders are one.
+    A folder that `layermem data folder` wrote has two sets, and so has one with train/ and val/; a list, a database and
+    a folder of class folders are one.
     """
     if path.is_dir() and is_database(path):
         return {path.name: path}, None, True
@@ -75,6 +76,8 @@ def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
                 f"has {LABELS}, but no databases; write them again with `layermem data folder`", path=str(path)
             )
         return found, read_class_names(path / LABELS), True
+    if sets := set_folders(path):
+        return sets, [*set_classes(sets)[TRAIN]], False
     if path.is_dir():
         return {path.name: path}, [*class_images(path)], False
     return {path.name: path}, None, False

@@ -485,9 +485,9 @@ class ArrayFeed(Feed):
 
     def _next(self) -> Batch:
         if not self._arrays:
-            tops = ", ".join(self.tops)
+            tops = ", ".join(f"{top}=..." for top in self.tops)
             raise InputError(
-                f"has no data yet; give arrays for {tops} (Solver.give), or use a data layer that reads files"
+                f"has no data yet; give arrays in Python, solver.give({tops}), or use a data layer that reads files"
             )
         batch = [array[self.position % len(array)] for array in self._arrays]
         self.position += 1

@@ -5,8 +5,10 @@
                                                  OUT/train_lmdb test_lmdb
                                                  OUT/mean.binaryproto       of the training images
 
-Each class is split separately, so that train and test have the same balance; the split depends only on the seed and the
-names.  Identical files of a class stay together, so that no test image is a copy of a training image.
+A folder with the subfolders train/ and val/ (or test/), each with the same class folders, has its two sets already.
+
+Any other folder is split, each class separately, so that train and test have the same balance; the split depends only
+on the seed and the names.  Identical files of a class stay together, so that no test image copies a training image.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import generator
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+TEST_SHARE = 0.2
 LABELS, TRAIN, TEST, MEAN = "labels.txt", "train", "test", "mean.binaryproto"
+
+TEST_FOLDERS = ("val", "valid", "validation", "test")  # of a folder with sets of its own; the first one there is taken
 
 Entry = tuple[Path, int]  # an image and its label
 Track = Callable[[list[int]], Iterable[int]]
@@ -65,6 +70,44 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_ENDINGS and not any(part.startswith(".") for part in path.parts)
 
 
+def set_folders(folder: Path) -> dict[str, Path]:
+    """The folders of class folders of the training and the test set, if `folder` has them instead of classes."""
+    if not folder.is_dir():
+        return {}
+    there = {each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")}
+    tests = [name for name in TEST_FOLDERS if name in there]
+    nested = all(any(each.is_dir() for each in (folder / name).iterdir()) for name in there)
+    if TRAIN not in there or not tests or there - {TRAIN, *TEST_FOLDERS} or not nested:
+        return {}
+    return {TRAIN: folder / TRAIN, TEST: folder / tests[0]}
+
+
+def set_classes(sets: dict[str, Path]) -> dict[str, dict[str, list[Path]]]:
+    """The images of each class of each set; InputError if their classes differ, since a label is a class of both."""
+    found = {name: class_images(path) for name, path in sets.items()}
+    for name in sorted({name for classes in found.values() for name in classes}):
+        for each, classes in found.items():
+            if name not in classes:
+                what = f"has no class folder '{name}', and the other set has one; give both sets the same classes"
+                raise InputError(what, path=str(sets[each]))
+    return found
+
+
+def _labelled(classes: dict[str, list[Path]]) -> list[Entry]:
+    return [(path, label) for label, images in enumerate(classes.values()) for path in images]
+
+
+def _given_sets(sets: dict[str, Path], seed: int) -> tuple[list[str], list[Entry], list[Entry]]:
+    classes = set_classes(sets)
+    train, test = (_shuffled(_labelled(classes[name]), seed) for name in (TRAIN, TEST))
+    return [*classes[TRAIN]], train, test
+
+
+def _split_sets(folder: Path, share: float, seed: int) -> tuple[list[str], list[Entry], list[Entry]]:
+    classes = class_images(folder)
+    return [*classes], *split_images(classes, folder, share, seed)
+
+
 def split_images(
     classes: dict[str, list[Path]], folder: Path, share: float, seed: int
 ) -> tuple[list[Entry], list[Entry]]:
@@ -98,16 +141,23 @@ def write_dataset(
     out: Path,
     options: ImageOptions,
     *,
-    share: float,
+    share: float | None,
     seed: int,
     backend: str = "lmdb",
     track: Track = list,
 ) -> Dataset:
-    """Write lists, databases and the mean of the images below `folder` to `out`, which appears when it is complete."""
+    """Write lists, databases and the mean of the images below `folder` to `out`, which appears when it is complete.
+
+    share    of each class for the test set, by default TEST_SHARE; a folder with sets of its own takes none
+    """
     if out.exists():
         raise InputError("exists already; give another name, or remove it first", path=str(out))
-    classes = class_images(folder)
-    train, test = split_images(classes, folder, share, seed)
+    sets = set_folders(folder)
+    if sets and share is not None:
+        raise InputError(f"has the test set {sets[TEST].name}/; leave out --test", path=str(folder))
+    classes, train, test = (
+        _given_sets(sets, seed) if sets else _split_sets(folder, TEST_SHARE if share is None else share, seed)
+    )
     aside = out.with_name(f".{out.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     try:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from layermem.errors import InputError
 from layermem.utils.similar import did_you_mean
+from layermem.utils.text import count_text
 
 Array = npt.NDArray[Any]
 V = TypeVar("V")
@@ -139,4 +140,4 @@ class Named(Mapping[str, V]):
         return name in self._values
 
     def __repr__(self) -> str:
-        return f"<{len(self)} {self._what}s: {' '.join(self._values)}>"
+        return f"<{count_text(len(self), self._what)}: {' '.join(self._values)}>"

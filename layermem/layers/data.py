@@ -327,11 +327,15 @@ def make_feed_layer(
 
 
 def shape_options(param: Message, forms: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The command-line options that give the shapes of a layer: an image, then a label for each, or boxes; of a type
-    that layermem does not have, those in `forms`, which the readers of its tops need."""
-    known = FEED_LAYERS.get(param.type)
-    of_type = {top: known.label_form if i else "N,C,H,W" for i, top in enumerate(param.top)} if known else forms
-    return " ".join(f"--input {top}={of_type.get(top, '...')}" for top in param.top)
+    """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes, with
+    the numbers that `param` states; of a type that layermem does not have, those in `forms`, which the readers of its
+    tops need."""
+    cls = FEED_LAYERS.get(param.type)
+    if cls is not None:
+        batch = cls.stated_batch(param) or "N"
+        image = ",".join(str(number or letter) for number, letter in zip((batch, *cls.image_in(param)), "NCHW"))
+        forms = {top: cls.label_form.replace("N", str(batch)) if i else image for i, top in enumerate(param.top)}
+    return " ".join(f"--input {top}={forms.get(top, '...')}" for top in param.top)
 
 
 def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:

@@ -22,7 +22,7 @@ XAVIER = filler("xavier")
 MAX_BATCH = 64
 SCALE = 0.017  # factor of pixels after the mean: about one over their standard deviation
 TESTS = 10  # tests in a training
-DISPLAYS = 10  # displays in an epoch of many batches
+MAX_DISPLAY = 100  # batches between displays, one epoch if that has fewer
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ class ImageSet:
     mean_values: tuple[float, ...]
     mirror: bool = False
 
+    @property
+    def classes_text(self) -> str:
+        return f"{self.classes} class{'' if self.classes == 1 else 'es'}"
+
 
 @dataclass(frozen=True)
 class Family:
@@ -52,6 +56,7 @@ class Family:
     least: int  # smallest shorter side, in pixels
     largest: int  # largest longer side, in pixels
     base_lr: float
+    initial_test: bool = True  # False: before the first batch, its BatchNorm has no statistics, and the loss is NaN
 
 
 def _lenet(net: NetText, classes: int) -> str:
@@ -79,7 +84,7 @@ def family_of(name: str) -> Family:
             x = cifar_layers(net, depth)
             return net.fc("scores", x, param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=MSRA)
 
-        return Family(f"ResNet-{depth}", layers, 16, 512, 0.05)
+        return Family(f"ResNet-{depth}", layers, 16, 512, 0.05, initial_test=False)
     return {
         "lenet": Family("LeNet", _lenet, 16, 96, 0.01),
         "squeezenet": Family("SqueezeNet 1.1", _squeezenet, 48, 1024, 0.01),
@@ -115,7 +120,7 @@ def largest_divisor(number: int, most: int) -> int:
 
 
 def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> NetText:
-    net = NetText(f"{family.name} ({images.classes} classes)", notes=[f"{family.name} for {images.classes} classes."])
+    net = NetText(f"{family.name} ({images.classes_text})", notes=[f"{family.name} for {images.classes_text}."])
     for phase, source, size in (("TRAIN", images.train, batch), ("TEST", images.test, test_batch)):
         if size:
             fields: dict[str, Value] = {"source": source, "batch_size": size, "backend": Word("LMDB")}
@@ -146,7 +151,7 @@ def _deploy(family: Family, images: ImageSet) -> NetText:
     colours = "blue, green, red" if channels == 3 else "gray"
     means = " ".join(f"{value:g}" for value in images.mean_values)
     net = NetText(
-        f"{family.name} ({images.classes} classes)",
+        f"{family.name} ({images.classes_text})",
         notes=[
             f"Reads {height}x{width} images, {colours}, as (pixel - mean) * {SCALE}, with pixels of 0 to 255,",
             f"and mean {means}.  Its output is the probability of each class of labels.txt.",
@@ -165,6 +170,8 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
     tests: dict[str, Value] = {}
     if test_batch:
         tests = {"test_iter": images.test_count // test_batch, "test_interval": every}
+        if not family.initial_test:
+            tests["test_initialization"] = False
     return solver(
         [f"{epochs} epochs of {epoch} batches; the learning rate falls linearly to 0."],
         net="train_val.prototxt",
@@ -175,6 +182,7 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
         max_iter=epochs * epoch,
         momentum=0.9,
         weight_decay=0.0005,
-        display=max(1, epoch // DISPLAYS),
+        display=min(epoch, MAX_DISPLAY),
+        random_seed=1,
         snapshot_prefix=f"{folder}/snapshot",
     )

@@ -114,12 +114,14 @@ class Costs:
         return [*self._origin_warnings(graph), *(self.spill.warnings if self.spill is not None else ())]
 
     def source(self, device: str) -> str | None:
-        """What the output of a plan says of where its times are from; None for the model of a device without
-        a GPU, and for a file that the user names."""
+        """What the output of a plan says of where its times are from; None for a device that is no GPU, and for a
+        file that the user names."""
         if self.is_kept:
             return f"measured on {self.gpu.name if self.gpu else device}, kept in {self.path}"
-        if self.gpu is None or self.measured:
+        if self.measured or not device.startswith("cuda"):
             return None
+        if self.gpu is None:
+            return f"modelled with the rates of {MODELLED_GPU}; name another GPU with --card"
         if self.gpu.spec is None:
             what = "is not in the table of GPUs, and its driver does not state its clocks"
             return f"{self.gpu.name} {what}: modelled as a typical data-centre GPU"

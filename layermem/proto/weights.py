@@ -306,9 +306,14 @@ def _in_order_today(kind: str, blobs: list[T]) -> list[T]:
     return [blobs[i] for i in (2, 3, 4, 0, 1)] if legacy else blobs
 
 
+PYTORCH = b"PK\x03\x04", b"\x80\x02"  # a zip archive, as torch.save writes it, and a pickle, as it once did
+
+
 def _other_file(raw: bytes) -> InputError | None:
-    """The error for a text file or a solver state, two common mistakes; None for other files."""
+    """The error for a file of PyTorch, a text or a solver state, which are common mistakes; None for other files."""
     start = raw[:512]
+    if start.startswith(PYTORCH):
+        return InputError(f"is a checkpoint of PyTorch; save its weights as .safetensors, or export ONNX, for a {WHAT}")
     if not any(byte < 32 and byte not in b"\t\n\r\f" for byte in start):
         return InputError(f"is text; give a {WHAT}")
     try:

@@ -21,7 +21,7 @@ from layermem.report.net_layout import (
     text_width,
 )
 from layermem.report.net_picture import NetPicture
-from layermem.utils.text import printable
+from layermem.utils.text import count_text, printable
 from layermem.utils.units import format_bytes
 
 INK, GREY, PAPER = "#1f2630", "#5b6572", "#ffffff"
@@ -200,7 +200,7 @@ def _legend_lines(picture: NetPicture) -> list[tuple[str, str]]:
     for decision, meaning in MEANINGS.items():
         if decision in picture.totals:
             count, nbytes = picture.totals[decision]
-            lines.append((decision, f"{decision}: {count} blobs, {format_bytes(nbytes)}; {meaning}"))
+            lines.append((decision, f"{decision}: {count_text(count, 'blob')}, {format_bytes(nbytes)}; {meaning}"))
     if picture.in_place:
         lines.append(("in place", f"in place: {picture.in_place} blobs written over a blob that no op reads any more"))
     if FUSED in picture.totals:

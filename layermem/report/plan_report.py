@@ -20,6 +20,7 @@ from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.hints import Hints
 from layermem.planning.job import NO_SLICES, Budget, Job, PathName
 from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Decision, Plan
@@ -127,6 +128,10 @@ class PlanReport:
         numbers = f"peak {format_bytes(self.peak_bytes)}, {format_seconds(self.seconds)} per step"
         return f"<PlanReport: {self.job.title}, strategy {self.strategy}, {numbers}{fits}>"
 
+    def __str__(self) -> str:
+        """What `layermem plan` prints (report/summary.py, which reads reports)."""
+        return str(import_module("layermem.report.summary").summary(self)).rstrip("\n")
+
     def _repr_html_(self) -> str:
         """The facts and the arena for a notebook (report/notebook.py, which reads reports)."""
         return str(import_module("layermem.report.notebook").plan_html(self))
@@ -143,6 +148,11 @@ class PlanReport:
             refusal = refusal.with_detail("slices", "none; --slices auto runs layers in slices of the batch")
         if self.storage == FP32 and not refusal.host:
             refusal = refusal.with_detail("storage", "fp32; --storage bf16 or fp16 halves the bytes of activations")
+        free = Hints(host_budget_bytes=self.job.hints.host_budget_bytes)
+        if self.job.hints != free and not refusal.host:
+            least = Compiler(self.job.arena, self._search.entry, free).search.min_memory_program.arena_bytes
+            if least < refusal.minimum_bytes:
+                refusal = refusal.with_detail("hints", f"without them the minimum is {format_bytes(least)}")
         return add_suggestions(refusal, self._search)
 
     def feasible_program(self) -> Program:

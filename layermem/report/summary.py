@@ -15,10 +15,12 @@ from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
 from layermem.schedule.ir import Residency, Schedule
 from layermem.utils.text import printable, wrap
-from layermem.utils.units import format_bytes, format_change, format_exact_bytes, format_seconds, format_share
+from layermem.utils.units import format_beside, format_bytes, format_exact_bytes, format_seconds, format_share
 
 LABEL_WIDTH = 16
 LARGEST = 5  # buffers at the peak that the text lists
+DETAILS = ("peak at", "live bytes", "largest", "fragmentation", "base", "lower bounds", "optimality gap", "baseline",
+           "BVLC Caffe")  # fmt: skip
 LARGEST_JSON = 20  # buffers at the peak that the JSON lists
 KIND_NAMES = {
     "parameter": "parameters",
@@ -32,13 +34,14 @@ KIND_NAMES = {
 }
 
 
-def summary(report: PlanReport, *, minimum: bool = False) -> str:
-    """The lines that `plan` prints and `train` begins with; `minimum` adds the smallest budget, which takes a
-    search."""
+def summary(report: PlanReport, *, minimum: bool = False, short: bool = False) -> str:
+    """The lines that `plan` prints, and those that `train` begins with, which are `short`: without DETAILS;
+    `minimum` adds the smallest budget, which takes a search."""
     budget = f"   budget {format_bytes(report.budget_bytes)}" if report.budget_bytes is not None else ""
     storage = f"   storage {report.storage}" if report.storage != FP32 else ""
+    facts = [each for each in plan_facts(report, minimum=minimum) if not (short and each[0] in DETAILS)]
     lines = [f"{printable(report.job.title)}   device {report.device}{storage}   strategy {report.strategy}{budget}"]
-    lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in plan_facts(report, minimum=minimum)]
+    lines += [wrap(f"{label:<{LABEL_WIDTH}}{text}") for label, text in facts]
     return "\n".join(lines) + "\n"
 
 
@@ -125,10 +128,14 @@ def _host_content(report: PlanReport) -> str:
 
 def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
     """Predicted time and its certificate: lower bounds of all plans, and the distance from them."""
-    change = format_change(report.overhead)
     source = "predicted from measured ops" if report.job.costs.measured else "predicted"
     within = "this budget" if report.budget_bytes == report.available_bytes else format_bytes(report.available_bytes)
-    facts = [("time", f"{format_seconds(report.seconds)} per step ({source}), {change} over the baseline")]
+    facts = [
+        (
+            "time",
+            f"{format_seconds(report.seconds)} per step ({source}), {format_beside(report.overhead, 'the baseline')}",
+        )
+    ]
     facts += costs_facts(report.job)
     if report.base:
         facts.append(("base", f"{report.base}{' with offload' if report.base_is_offloaded else ''}"))

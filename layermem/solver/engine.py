@@ -220,6 +220,15 @@ class Engine:
             feeds.skip(0, 1)
         return self.group.gather(self._objective(0, self.values[0]))[0]
 
+    def inputs_not_finite(self) -> str:
+        """Return a clause on the input layers whose last batch has values that are not finite, or ""."""
+        names = [
+            f"'{name}'"
+            for name, arrays in self.context.get("batch", {}).items()
+            if any(isinstance(each, np.ndarray) and not np.isfinite(each).all() for each in arrays)
+        ]
+        return f"the last batch of {', '.join(names)} has NaN or infinite values" if names else ""
+
     def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
         """Run the next batch of test net `index` and return its outputs, by blob."""
         self.context["batch"] = self.open_feeds.next(1 + index)

@@ -146,6 +146,25 @@ class Feeds:
         if position is not None:
             feed.restore(position)
 
+    def by_layer(
+        self, index: int, layer: str | None, arrays: Sequence[np.ndarray], tops: Mapping[str, np.ndarray]
+    ) -> dict[str, Sequence[np.ndarray]]:
+        """Return the arrays of each Input or MemoryData layer of net `index`: `arrays` of `layer`, or those of the
+        layers that have `tops`, which are all tops of each of them."""
+        if layer is not None:
+            if tops:
+                raise InputError("give() takes a layer and its arrays, or arrays by the names of tops; leave out one")
+            return {layer: arrays}
+        layers = {name: feed for name, feed in self.feeds[index].items() if isinstance(feed, ArrayFeed)}
+        layers = {name: feed for name, feed in layers.items() if tops.keys() & set(feed.tops)}
+        wanted = {top for feed in layers.values() for top in feed.tops}
+        if not tops or wanted != tops.keys():
+            missing = " ".join(sorted(wanted - tops.keys())) or "none"
+            unknown = " ".join(sorted(tops.keys() - wanted)) or "none"
+            what = f"give() by tops of net '{self.nets[index].name}': missing {missing}, not of such layers {unknown}"
+            raise InputError(f"{what}; name all tops of Input and MemoryData layers that you give")
+        return {name: [tops[top] for top in feed.tops] for name, feed in layers.items()}
+
     def share(self, index: int, other: Feeds, theirs: int) -> None:
         """Let net `index` read the arrays that callers give to net `theirs` of `other`, which is the same net."""
         for name, feed in self.feeds[index].items():

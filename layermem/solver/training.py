@@ -275,6 +275,8 @@ class Training(Planned):
 
     def _divergence(self, what: str) -> DivergenceError:
         """The error for diverged training, with a remedy."""
+        if bad := self._engine.inputs_not_finite():
+            return DivergenceError(f"{what}, and {bad}; correct the data (--allow-nan continues in spite of it)")
         saved = self.progress.last_snapshot
         last = f"the last snapshot is '{saved}'" if saved else "there is no snapshot yet"
         wider = "" if self.loss_scale is None else ", or --storage bf16, as numbers above 65504 are infinite in fp16"
@@ -353,13 +355,15 @@ class Training(Planned):
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
     @exclusive
-    def give(self, layer: str, *arrays: np.ndarray, test: int | None = None) -> None:
+    def give(self, layer: str | None = None, *arrays: np.ndarray, test: int | None = None, **tops: np.ndarray) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
+        Without a layer, those of several by the names of their tops: give(data=x, label=y).
 
-        An array holds whole batches along its first axis, which iterations read in turn, cyclically; a shorter last
-        batch is an error.
+        An array holds whole batches along its first axis, no shorter last one; iterations read them cyclically.
         """
-        self._engine.open_feeds.give(0 if test is None else 1 + test, layer, arrays)
+        index, feeds = 0 if test is None else 1 + test, self._engine.open_feeds
+        for name, of_layer in feeds.by_layer(index, layer, arrays, tops).items():
+            feeds.give(index, name, of_layer)
 
     @exclusive
     def close(self) -> None:

@@ -49,6 +49,13 @@ def choices(word: str, known: Iterable[str]) -> str:
     return (f"did you mean {near}? " if near else "") + f"choose from {', '.join(known)}"
 
 
+def count_text(count: int, what: str) -> str:
+    """Return a number with its noun: "1 blob", "2 blobs", "3 layers with parameters", "2 classes"."""
+    noun, blank, rest = what.partition(" ")
+    plural = noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {plural}{blank}{rest}"
+
+
 def shape_text(shape: Iterable[object]) -> str:
     """A shape as users read it: "64x3x224x224", or "scalar" without axes."""
     return "x".join(map(str, shape)) or "scalar"

@@ -16,7 +16,7 @@ for _power, _letter in enumerate("kmgt", start=1):
     _FACTOR[f"{_letter}ib"] = _FACTOR[_letter] = 1024**_power
     _FACTOR[f"{_letter}b"] = 1000**_power
 
-_AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+)\s*([a-zA-Z%]*)\s*")
+_AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+(?:e[0-9]{1,2})?)\s*([a-zA-Z%]*)\s*")
 
 
 def parse_bytes(text: str, *, whole: int | None = None) -> int:
@@ -44,6 +44,8 @@ def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
     """Return the bytes of an amount given in Python code: a number, or a text for parse_bytes(); `whole` is called for
     a percentage."""
     if isinstance(amount, str):
+        if whole is not None and re.fullmatch(r"\s*[0-9.]+\s*", amount):
+            _check_share(amount.strip())
         return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None)
     if isinstance(amount, Number) and not isinstance(amount, bool | complex):
         number = float(amount)  # type: ignore[arg-type]
@@ -54,6 +56,15 @@ def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
             raise InputError(f"{amount} is not a number of bytes; for a share of the baseline use '{100 * number:g}%'")
     remedy = "use a number of bytes, or a text such as '1.5GiB' or '50%'"
     raise InputError(f"{amount!r} is not an amount of memory; {remedy}")
+
+
+def _check_share(text: str) -> None:
+    """InputError for a number of bytes that was meant as a percentage: no step fits 100 bytes.  One byte is the way to
+    ask for the least budget."""
+    number = parse_bytes(f"{text}%", whole=10**6) / 10**4
+    if 0 < number <= 100 and number != 1:
+        percent = number if number >= 1 else 100 * number
+        raise InputError(f"'{text}' is {text} bytes; did you mean '{percent:g}%'? write a size as 1.5GiB")
 
 
 def _within(amount: float, text: str) -> int:
@@ -101,6 +112,12 @@ def format_change(share: float) -> str:
     """Return a relative change: 0.123 -> '+12.3 %'; values that round to zero are '+0.0 %', without a minus sign."""
     text = f"{share:+.1%}"
     return "+0.0 %" if text == "-0.0%" else text.replace("%", " %")
+
+
+def format_beside(share: float, what: str) -> str:
+    """Return a relative change in words: 0.123 -> '+12.3 % over WHAT', -0.028 -> '2.8 % less than WHAT'."""
+    change = format_change(share)
+    return f"{change[1:]} less than {what}" if change.startswith("-") else f"{change} over {what}"
 
 
 def format_share(part: float, whole: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 
 import h5py
 import lmdb
@@ -130,3 +131,13 @@ def test_a_path_with_a_leading_slash_is_below_the_root(layermem, tmp_path, name)
         assert [key for key, _ in records.cursor()] == [f"00000000_{name}".encode()]
     ended = layermem("data", "check", tmp_path / "list.txt", *root)
     assert (ended.code, "no problems" in ended.out) == (0, True)
+
+
+def test_one_class_is_remarked(layermem, tmp_path):
+    write_shapes(tmp_path / "photos", 3)
+    made = layermem("data", "folder", tmp_path / "photos", tmp_path / "out")
+    assert made.code == 0 and "remark   " not in made.out
+    for kind in ("cross", "square", "triangle"):
+        shutil.rmtree(tmp_path / "photos" / kind)
+    made = layermem("data", "folder", tmp_path / "photos", tmp_path / "one")
+    assert made.code == 0 and "remark   there is one class" in made.out

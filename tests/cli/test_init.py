@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from layermem.nets.classifier import family_of, largest_divisor
+from layermem.nets.classifier import ImageSet, classifier_files, family_of, largest_divisor
 from tests.images import write_shapes
 
 PAGE = Path("docs/your_images.md").resolve()
@@ -25,7 +25,7 @@ def data(layermem, tmp_path, monkeypatch):
 def test_every_net_trains_on_the_data_set_and_its_deploy_net_has_the_same_layers(layermem, data, net):
     made = layermem("init", f"nets/{net}", "--data", "data", "--net", net, "--epochs", "1", "--batch", "2", "--json")
     assert made.code == 0 and json.loads(made.out)["net"] == net
-    train = layermem("train", "--solver", f"nets/{net}/solver.prototxt", "--iterations", "1")
+    train = layermem("train", "--solver", f"nets/{net}/solver.prototxt")
     assert train.code == 0 and "accuracy = " in train.out, train.err
     layers = []
     for file, phase in (("train_val", "TEST"), ("deploy", "TEST")):
@@ -37,7 +37,8 @@ def test_every_net_trains_on_the_data_set_and_its_deploy_net_has_the_same_layers
 
 
 def test_the_files_have_the_numbers_of_the_data_set(layermem, data, tmp_path):
-    assert layermem("init", "net", "--data", "data", "--epochs", "20", "--batch", "5", "--mirror").code == 0
+    made = layermem("init", "net", "--data", "data", "--epochs", "20", "--batch", "5", "--mirror")
+    assert made.code == 0 and made.out.splitlines()[-1] == "train with      layermem train --solver net/solver.prototxt"
     train, deploy, solver = (Path("net", f"{name}.prototxt").read_text() for name in ("train_val", "deploy", "solver"))
     assert train.count("mean_value") == 6 and train.count("mirror: true") == 1 and "num_output: 4" in train
     assert (
@@ -46,6 +47,24 @@ def test_the_files_have_the_numbers_of_the_data_set(layermem, data, tmp_path):
     assert "dim: 1 dim: 3 dim: 48 dim: 50" in deploy and "ResNet-20" in deploy
     assert "max_iter: 60\n" in solver and "test_interval: 6\n" in solver and "test_iter: 1\n" in solver
     assert Path("net/labels.txt").read_text() == Path("data/labels.txt").read_text()
+
+
+def test_a_run_from_the_start_has_the_result_of_the_run_before(layermem, data):
+    assert layermem("init", "net", "--data", "data", "--net", "resnet8", "--epochs", "1", "--batch", "6").code == 0
+    weights = []
+    for _ in range(2):
+        ended = layermem("train", "--solver", "net/solver.prototxt")
+        assert ended.code == 0 and "nan" not in ended.out, ended.out
+        weights.append(Path("net/snapshot_iter_2.caffemodel").read_bytes())
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("net", ["lenet", "resnet8", "squeezenet"])
+def test_a_solver_shows_each_epoch_or_each_hundred_batches(net):
+    for count, shown in ((120, 4), (64000, 100)):
+        images = ImageSet("train", "test", count, 20, (3, 48, 48), 4, (100.0,) * 3)
+        files = classifier_files(net, images, epochs=2, batch=32, folder="net")
+        assert f"display: {shown}\n" in files["solver.prototxt"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +97,6 @@ def test_test_batches_have_every_image_once():
 
 def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, monkeypatch):
     """The commands of docs/your_images.md, as they stand."""
-    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     write_shapes(tmp_path / "photos", 50)
     text = PAGE.read_text().partition("\n## ")[0].replace("\\\n", " ")
@@ -93,4 +111,4 @@ def test_the_guide_leads_from_200_images_to_a_classifier(layermem, tmp_path, mon
     accuracy = float(re.search(r"^accuracy = (\S+)", outputs["test"], re.MULTILINE)[1])
     assert accuracy > 0.6  # by chance: 0.25
     assert re.search(r"photos/circle/00.png\n +[\d.]+ +\d  (circle|cross|square|triangle)\n", outputs["predict"])
-    assert Path("curves.png").exists() and Path("shapes/deploy.prototxt").exists()
+    assert Path("curves.html").exists() and Path("shapes/deploy.prototxt").exists()

@@ -90,9 +90,9 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly():
 
 def test_without_a_verb_it_says_which_there_are(layermem):
     ended = layermem()
-    assert ended.code == 2 and ended.sentence.endswith("required: VERB; see `layermem --help`")
+    assert ended.code == 2 and ended.out == layermem("--help").out == layermem("help").out
     ended = layermem("--help")
-    assert ended.code == 0
+    assert ended.code == 0 and layermem("help", "plan").out == layermem("plan", "--help").out
     for verb in ("train", "test", "plan", "plan-graph", "compare", "fit", "show", "time", "devices", "convert"):
         assert f"\n    {verb} " in ended.out
     assert "5 training diverged" in ended.out
@@ -100,6 +100,7 @@ def test_without_a_verb_it_says_which_there_are(layermem):
 
 def test_the_version_is_that_of_the_package(layermem):
     ended = layermem("--version")
+    assert layermem("version") == ended
     assert ended.code == 0 and ended.out == f"layermem {cli.main.__globals__['__version__']}\n"
 
 
@@ -235,3 +236,36 @@ def test_a_machine_of_small_limits_gets_a_sentence(limit, code, tmp_path):
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert ended.returncode == code and "Traceback" not in ended.stderr, ended.stderr
     assert ("ulimit" in ended.stderr) == (code != 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("plan", "F.prototxt"), "unknown argument 'F.prototxt' (a file is given as --net F.prototxt or --solver F"),
+        (("train", "F"), "unknown argument 'F' (a file is given as --solver F)"),
+        (("test", "F"), "unknown argument 'F' (a file is given as --net F)"),
+        (("plan", "--nett", "F"), "unknown argument '--nett' (did you mean --net?)"),
+        (("train", "--solvr=F"), "unknown argument '--solvr=F' (did you mean --solver?)"),
+        (("plan",), "one of the arguments --net --solver is required"),
+        (("plan", "--net", NET, "--budget", "50"), "'50' is 50 bytes; did you mean '50%'?"),
+        (("plan", "--net", NET, "--budget", "0.5"), "'0.5' is 0.5 bytes; did you mean '50%'?"),
+        (("plan", "--net", NET, "--budget", "-5%"), "'-5%' is not an amount of memory"),
+        (("plan", "--net", NET, "--strategy", "best"), "choose from"),
+        (("convert", "x.onnx", "y.prototxt"), "is an ONNX model; use `layermem convert from-onnx MODEL NET OUT`"),
+    ],
+)
+def test_the_error_of_a_command_that_is_nearly_right_says_what_is_right(layermem, words, says):
+    ended = layermem(*words)
+    assert ended.code == 2 and says in ended.sentence
+
+
+def test_an_amount_of_memory_may_have_an_exponent(layermem):
+    plans = [layermem("plan", "--net", NET, "--budget", text) for text in ("1e9", "1,000,000,000")]
+    assert plans[0] == plans[1] and plans[0].code == 0
+
+
+@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\x80\x02"])
+def test_a_checkpoint_of_pytorch_is_named(layermem, tmp_path, start):
+    (tmp_path / "model.pth").write_bytes(start + bytes(range(256)))
+    ended = layermem("convert", tmp_path / "model.pth", tmp_path / "x.caffemodel")
+    assert ended.code == 2 and "is a checkpoint of PyTorch; save its weights as .safetensors" in ended.sentence

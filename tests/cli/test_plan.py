@@ -327,7 +327,7 @@ def test_a_solver_whose_data_are_absent_is_planned_with_their_shapes(layermem, v
     text = f'net: "{net}" base_lr: 1 lr_policy: "fixed" max_iter: 1 test_iter: 1 test_interval: 1'
     solver = prototxt(text, "solver.prototxt")
     refused = layermem("plan", "--solver", solver)
-    assert refused.code == 2 and "or give --input x=N,C,H,W --input t=N" in refused.sentence
+    assert refused.code == 2 and "or give --input x=8,C,H,W --input t=8" in refused.sentence
     assert values("--solver", solver, "--input", "x=4,1,6,6")[1] == 0
     ended = layermem("plan", "--solver", solver, "--input", "x=4,1,6,6", "--schedule")
     assert ended.out.startswith("net x4 ")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -44,7 +45,21 @@ def test_a_run_prints_its_plan_then_the_lines_of_caffe_then_both_peaks(layermem,
     assert "Iteration 0, Testing net (#0)" in said and "Iteration 0, lr = 0.05" in said
     predicted, measured = re.search(r"predicted ([\d,]+) bytes, measured ([\d,]+) bytes", ended.out).groups()
     assert predicted == measured == re.search(r"([\d,]+) bytes", lines[1])[1]
-    assert "max RSS " in " ".join(lines[-2:]) and "expected " in " ".join(lines[-2:])
+    process = ended.out.partition("\nprocess ")[2]
+    assert "max RSS " in process and "expected " in process
+
+
+def test_the_last_lines_name_the_weights_and_a_command_that_tests_them(layermem, solver):
+    ended = layermem("train", "--solver", solver(), "--iterations", "3")
+    weights, command = ended.out.splitlines()[-2:]
+    assert Path(weights.removeprefix("weights").strip()).exists()
+    tested = layermem(*shlex.split(command.partition("layermem ")[2]))
+    assert tested.code == 0 and "accuracy = " in tested.out
+    assert (
+        "\nweights " not in layermem("train", "--solver", solver(snapshot_after_train="false"), "--iterations", "3").out
+    )
+    ended = layermem("train", "--solver", solver(), "--iterations", "3", "--data", "noise")
+    assert ended.out.splitlines()[-1].startswith("weights ")
 
 
 def test_a_terminal_sees_that_a_run_is_planned(layermem, solver, terminal):
@@ -121,6 +136,8 @@ def test_ctrl_c_stops_after_the_iteration_with_a_snapshot_and_130(solver, tmp_pa
         rest = run.stdout.read()
     assert run.returncode == 130 and "Optimization stopped early." in rest
     iteration = int(re.search(r"digits_iter_(\d+).solverstate", rest)[1])
+    command = rest.splitlines()[-1].partition("resume with ")[2].split()
+    assert command == ["layermem", *words[3:], "--snapshot", str(tmp_path / f"digits_iter_{iteration}.solverstate")]
     assert 50 <= iteration < 10**6 and (tmp_path / f"digits_iter_{iteration}.caffemodel").exists()
 
 

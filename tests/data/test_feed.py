@@ -208,7 +208,7 @@ def test_arrays_that_do_not_fit_are_refused(arrays, words):
 
 def test_an_input_without_arrays_says_so():
     feed = opened('name: "in" type: "Input" top: "x" input_param { shape { dim: 2 } }')
-    with pytest.raises(InputError, match="layer 'in' has no data yet; give arrays for x"):
+    with pytest.raises(InputError, match=r"layer 'in' has no data yet; give arrays in Python, solver.give\(x=...\)"):
         feed.next()
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from layermem.data.database import open_database
 from layermem.data.databases import ImageOptions
-from layermem.data.image_folder import class_images, split_images, write_dataset
+from layermem.data.dataset_check import find_sets
+from layermem.data.image_folder import class_images, set_folders, split_images, write_dataset
 from layermem.data.list_source import read_rows
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
@@ -95,3 +96,26 @@ def test_an_impossible_data_set_is_refused_and_leaves_nothing(photos, tmp_path):
         class_images(photos / "cross")
     with pytest.raises(InputError, match="is no folder"):
         class_images(photos / "none")
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation", "test"])
+def test_a_folder_of_sets_is_not_split_again(photos, tmp_path, name):
+    both = tmp_path / "both"
+    both.mkdir()
+    photos.rename(both / "train")
+    write_shapes(both / name, 2, height=9, width=8)
+    made = write_dataset(both, tmp_path / "out", ImageOptions(), share=None, seed=0)
+    assert made.classes == CLASSES and made.train == (5,) * 4 and made.test == (2,) * 4
+    with pytest.raises(InputError, match=f"has the test set {name}/; leave out --test"):
+        write_dataset(both, tmp_path / "other", ImageOptions(), share=0.5, seed=0)
+    sets, names, _ = find_sets(both)
+    assert sets == {"train": both / "train", "test": both / name} and names == list(CLASSES)
+    (both / name / "cross").rename(both / name / "ring")
+    with pytest.raises(InputError, match="has no class folder 'cross', and the other set has one"):
+        write_dataset(both, tmp_path / "other", ImageOptions(), share=None, seed=0)
+
+
+def test_a_class_called_train_is_a_class(photos, tmp_path):
+    (photos / "cross").rename(photos / "train")
+    (photos / "square").rename(photos / "test")
+    assert not set_folders(photos) and not set_folders(tmp_path / "none")

@@ -5,7 +5,7 @@ import pytest
 
 from layermem.backends.reference.base import REGISTRY
 from layermem.errors import InputError
-from layermem.layers.data import FEEDS, make_feed_layer
+from layermem.layers.data import FEED_LAYERS, FEEDS, make_feed_layer, shape_options
 from layermem.ops import Tensor
 from layermem.proto import schema
 from tests.data.makers import write_mean
@@ -87,3 +87,25 @@ def test_layers_of_stored_images_may_have_them_in_bytes(kind, tmp_path):
     assert record().images is None  # it is not there: the data cannot be read
     write_mean(tmp_path / "mean.binaryproto", mean)
     assert (record().images, record().mean) == (Tensor(shapes[0]), Tensor(mean.shape))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "options"),
+    [
+        ("Data", {"batch_size": 256, "crop_size": 227}, "--input data=256,C,227,227 --input label=256"),
+        ("Data", {"batch_size": 8, "mean_value": [1, 2, 3]}, "--input data=8,3,H,W --input label=8"),
+        ("Data", {}, "--input data=N,C,H,W --input label=N"),
+        ("ImageData", {"batch_size": 2, "crop_size": 9}, "--input data=2,3,9,9 --input label=2"),
+        ("HDF5Data", {"batch_size": 2}, "--input data=2,C,H,W --input label=2"),
+    ],
+)
+def test_options_for_shapes_have_the_numbers_of_the_prototxt(kind, fields, options):
+    param = schema.LayerParameter(name="it", type=kind, top=["data", "label"])
+    for name, value in fields.items():
+        if name == "batch_size":
+            getattr(param, FEED_LAYERS[kind].block).batch_size = value
+        elif isinstance(value, list):
+            param.transform_param.mean_value.extend(value)
+        else:
+            setattr(param.transform_param, name, value)
+    assert shape_options(param) == options

@@ -161,3 +161,9 @@ def test_the_gpu_stands_in_the_file_and_another_one_is_refused(tmp_path):
         read_costs(path, "cuda", target("L4"))
     path.write_text("op,seconds\na,1\n")  # by hand, or by an earlier version
     assert read_costs(path, "cuda", target("L4")).gpu == target("L4")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda tf32", "cuda bf16"])
+def test_without_a_gpu_the_output_names_the_one_whose_rates_are_taken(device):
+    assert model_costs(device).source(device) == "modelled with the rates of H200; name another GPU with --card"
+    assert model_costs("cpu").source("cpu") is None

@@ -1,6 +1,7 @@
 """The text of a refusal: the budget, the minimum, the peak, and the strategies that would fit."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.solver.jobs import StepOptions, net_job
-from layermem.utils.units import format_below, format_exact_bytes
+from layermem.utils.units import format_below, format_bytes, format_exact_bytes
 from tests.nets import NETS
 from tests.planning.jobs import solver_job
 
@@ -39,6 +40,14 @@ def test_a_refusal_names_the_budget_the_minimum_and_the_peak(job, strategy):
         f"{format_exact_bytes(refusal.minimum_bytes)}."
     )
     assert re.fullmatch(r"  peak at  \w+ \S+ \(tick \d+( of tiny test)?\): \S+ [\d.]+ K?i?B(, .*)?", peak), peak
+
+
+def test_a_refusal_says_what_hints_cost(job):
+    kept = replace(job, hints=Hints(keep=("*",)))
+    least = smallest(job, "recompute")
+    text = str(evaluate(kept, "recompute", least).explain_refusal())
+    assert re.search(rf"hints +without them the minimum is {format_bytes(least)}", text)
+    assert "hints" not in str(evaluate(job, "recompute", 256).explain_refusal())
 
 
 def test_a_refusal_names_the_strategies_that_fit_and_the_bytes_that_they_need(job):

@@ -52,6 +52,9 @@ def test_sizes_are_those_of_the_report():
 
 
 def test_offloading_recomputation_and_fragmentation_are_stated_where_there_are_any():
+    assert str(report_of("liveness")) + "\n" == summary(report_of("liveness"))
+    short = facts_of(summary(report_of("liveness"), short=True))
+    assert {"peak", "time"} <= set(short) and not {"optimality gap", "lower bounds", "live bytes"} & set(short)
     assert not {"offloaded", "recomputed", "host memory"} & set(facts_of(summary(report_of("liveness"))))
     assert "per step" in facts_of(summary(report_of("inter")))["offloaded"]
     lean = report_of("recompute", 1)

@@ -143,5 +143,5 @@ def test_shapes_without_noise_and_shapes_that_are_missing_are_refused(tmp_path):
     file = solver_file(absent_net(ABSENT["LMDB"]), tmp_path)
     with pytest.raises(InputError, match="add data='noise'"):
         Solver(file, inputs=SHAPES)
-    with pytest.raises(InputError, match="or give --input x=N,C,H,W --input t=N"):
+    with pytest.raises(InputError, match="or give --input x=4,C,H,W --input t=4"):
         Solver(file, data="noise")

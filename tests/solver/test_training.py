@@ -88,8 +88,21 @@ def test_a_test_gives_the_mean_of_every_output_over_its_batches(tmp_path):
             solver.test(1)
         with pytest.raises(InputError, match=r"takes no arrays in net 'tiny' .layers that do: in"):
             solver.give("ip", [[1, 2]])
+        for given in ({"y": [[1, 2]]}, {"x": [[1, 2]], "y": [[1, 2]]}, {}):
+            with pytest.raises(InputError, match="name all tops of Input and MemoryData layers that you give"):
+                solver.give(test=0, **given)
+        with pytest.raises(InputError, match="takes a layer and its arrays, or arrays by the names of tops"):
+            solver.give("in", x=[[1, 2]])
     (tested,) = (event for event in seen if isinstance(event, events.Tested))
     assert tested.loss == pytest.approx(2 * (13 + 17 + 24) / 3) and tested.outputs[0].weight == 2
+
+
+def test_arrays_may_be_given_by_the_names_of_tops(tmp_path):
+    file = solver_file(COUNTING, tmp_path, test_iter=1)
+    with Solver(file, device="reference") as solver:
+        solver.set_parameters({"ip": [np.eye(2), np.array([0, 10])]})
+        solver.give(x=[[5, 9]], test=0)
+        assert solver.test(0) == {"a sum": pytest.approx(24)}
 
 
 def test_a_test_changes_nothing_of_the_training(tmp_path):
@@ -282,6 +295,16 @@ def test_a_loss_that_no_update_made_is_not_blamed_on_the_rate(tmp_path, unset):
     assert "the loss of iteration 0 is nan before any update, and no base_lr changes that; " in str(caught.value)
     assert ("layer 'bn0' uses statistics that no training sets, 0 without weights" in str(caught.value)) == unset
     assert "give trained weights, --weights" in str(caught.value) and "base_lr below" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_are_not_finite_are_named_instead_of_the_learning_rate(tmp_path, bad):
+    fields = {"momentum": None, "test_iter": None, "test_interval": None}
+    with Solver(solver_file(COUNTING, tmp_path, **fields), device="cpu") as solver:
+        solver.give(x=[[1, bad]])
+        with pytest.raises(DivergenceError, match="the last batch of 'in' has NaN or infinite values") as caught:
+            solver.solve()
+    assert "base_lr" not in str(caught.value)
 
 
 def test_the_loss_that_is_not_finite_is_displayed_and_its_iteration_named(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.utils.text import MAX_COLUMNS, columns, printable, shape_text, wrap
+from layermem.utils.text import MAX_COLUMNS, columns, count_text, printable, shape_text, wrap
 
 
 @pytest.mark.parametrize(("given", "used"), [("80", 80), ("300", MAX_COLUMNS), ("100", 100), ("3", 40)])
@@ -51,3 +51,8 @@ def test_control_characters_are_escaped_and_other_letters_stay():
 
 def test_a_shape_has_its_extents_or_is_a_scalar():
     assert (shape_text((64, 3, 224)), shape_text(["N", 4]), shape_text(())) == ("64x3x224", "Nx4", "scalar")
+
+
+def test_a_number_has_its_noun_in_the_right_form():
+    said = [count_text(*each) for each in ((1, "blob"), (0, "class"), (1, "class"), (2000, "layer with parameters"))]
+    assert said == ["1 blob", "0 classes", "1 class", "2,000 layers with parameters"]

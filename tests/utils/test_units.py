@@ -5,6 +5,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.utils.units import (
     format_below,
+    format_beside,
     format_bytes,
     format_change,
     format_exact_bytes,
@@ -81,7 +82,7 @@ def test_a_percentage_is_of_the_whole_and_loses_no_byte_by_rounding():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "%", "abc", "-1", "1e6", "1_000", "inf", "nan", "GiB", "1 XiB", "1.5.2", "50%", "1,5", "1,0000"]
+    "text", ["", "%", "abc", "-1", "1e", "e6", "1_000", "inf", "nan", "GiB", "1 XiB", "1.5.2", "50%", "1,5", "1,0000"]
 )
 def test_an_invalid_amount_is_refused_with_an_example(text):
     with pytest.raises(InputError, match=r"is not an amount of memory; use a size such as 512KiB, 1.5GiB or a number"):
@@ -114,3 +115,8 @@ def test_a_share_of_free_memory():
     for text in ("5free", "xfree", "%free"):
         with pytest.raises(InputError):
             free_share(text, 1000)
+
+
+def test_a_change_is_over_or_less_than_what_it_is_compared_with():
+    said = [format_beside(share, "it") for share in (0.123, -0.028, -0.0001)]
+    assert said == ["+12.3 % over it", "2.8 % less than it", "+0.0 % over it"]

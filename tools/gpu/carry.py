@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -96,7 +95,7 @@ def native(folder: Path, python: str) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as built:
         command = [python, "setup.py", "-q", "build_ext", "--build-lib", built, "--build-temp", f"{built}/temp"]
-        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "LAYERMEM_FATBINS": "0"})
+        subprocess.run(command, cwd=ROOT, check=True)
         (library,) = Path(built).rglob("_native.*.so")
         target = folder / f"{library.name}{CARRIED}"
         shutil.copy(library, target)

@@ -4,31 +4,20 @@ page (page/)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
-from layermem.errors import InputError
 from layermem.integrations.page.data import log_page
 from layermem.integrations.page.html import page_html
+from layermem.integrations.page.timeline import check_plot, is_page
 from layermem.integrations.page.training import training_page
 from layermem.report.curves_picture import curves_picture
 from layermem.report.records import Record
-from layermem.utils.files import check_ending, check_folder, write_atomically
-
-ENDINGS = (".png", ".svg", ".pdf", ".html")
-
-
-def check_curves(path: str) -> None:
-    """Raise InputError, before any work, for a plot that cannot be drawn."""
-    check_ending(path, ENDINGS, "a plot")
-    check_folder(path)
-    if not path.lower().endswith(".html") and find_spec("matplotlib") is None:
-        raise InputError("needs matplotlib; install it: pip install 'layermem[plot]'", path=path)
+from layermem.utils.files import write_atomically
 
 
 def draw_curves(records: Sequence[Record], path: str) -> None:
     """Plot the curves of the `records` of one training to the file `path`."""
-    check_curves(path)
-    if path.lower().endswith(".html"):
+    check_plot(path)
+    if is_page(path):
         section = training_page("", records)
         write_atomically(path, page_html(log_page(str(section["title"]), section)))
         return

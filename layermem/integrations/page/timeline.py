@@ -49,7 +49,8 @@ def check_plot(path: str) -> None:
     check_ending(path, ENDINGS, "a plot")
     check_folder(path)
     if not is_page(path) and find_spec("matplotlib") is None:
-        raise InputError("needs matplotlib; install it: pip install 'layermem[plot]'", path=path)
+        what = "needs matplotlib; give a name that ends in .html, which needs nothing, or pip install 'layermem[plot]'"
+        raise InputError(what, path=path)
 
 
 def is_page(path: str) -> bool:

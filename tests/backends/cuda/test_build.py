@@ -11,6 +11,7 @@ import struct
 import sys
 
 import pytest
+from setuptools import Distribution
 
 from layermem.backends.cuda.driver import context as driver
 from layermem.backends.cuda.kernel_images import build
@@ -295,6 +296,30 @@ def test_setup_prebuilds_a_module_for_every_architecture_and_as_ptx_for_later_on
     (tmp_path / "dropout.cu").write_text("int x")
     setup["fatbin"](build.Nvcc.find().path, tmp_path / "dropout.cu")  # says so, and leaves nothing that would be loaded
     assert not (tmp_path / "dropout.fatbin").exists()
+
+
+@pytest.mark.parametrize(("wanted", "made"), [(None, False), ("0", False), ("1", True)])
+def test_setup_prebuilds_modules_only_where_asked_to(monkeypatch, tmp_path, wanted, made):
+    monkeypatch.setattr("setuptools.setup", lambda **settings: None)
+    monkeypatch.setattr("setuptools.command.build_py.build_py.run", lambda command: None)
+    monkeypatch.chdir(SOURCES.parent)
+    monkeypatch.delenv("LAYERMEM_FATBINS", raising=False)
+    if wanted is not None:
+        monkeypatch.setenv("LAYERMEM_FATBINS", wanted)
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\nfor last; do :; done\ntouch "$last"\n')  # the last word is the file to write
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    command = runpy.run_path("setup.py")["build_data"](Distribution())
+    command.build_lib = str(tmp_path / "lib")
+    command.run()
+    kernels = tmp_path / "lib" / "layermem" / "cuda_kernels"
+    assert len([*kernels.glob("*.cu")]) > 20
+    assert bool([*kernels.glob("*.fatbin")]) is made
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    if made:
+        with pytest.raises(SystemExit, match="LAYERMEM_FATBINS needs nvcc on the PATH"):
+            command.run()
 
 
 def parts_of_fatbin(data: bytes) -> set[tuple[str, int]]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
-from layermem.integrations.page.curves import check_curves, draw_curves
+from layermem.integrations.page.curves import draw_curves
+from layermem.integrations.page.timeline import check_plot
 from layermem.report.curves_picture import curves_picture, running_mean
 from tests.report.test_read_log import start, test, train
 
@@ -74,6 +75,6 @@ def test_a_run_without_iterations_is_drawn_empty(tmp_path):
 
 def test_another_name_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"ends in \.png, \.svg, \.pdf or \.html"):
-        check_curves("curves.jpg")
+        check_plot("curves.jpg")
     with pytest.raises(InputError, match="there is no folder"):
-        check_curves(str(tmp_path / "none" / "a.png"))
+        check_plot(str(tmp_path / "none" / "a.png"))

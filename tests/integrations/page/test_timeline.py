@@ -10,7 +10,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.integrations.page.columns import unpack
-from layermem.integrations.page.timeline import draw_arena, draw_memory
+from layermem.integrations.page.timeline import check_plot, draw_arena, draw_memory
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.plan_report import PlanReport, evaluate
@@ -67,6 +67,14 @@ def test_pictures_are_written(recomputed, tmp_path, ending, begins):
     )
     for path in (arena, memory):
         assert path.read_bytes().lower().startswith(begins.lower()) and path.stat().st_size > 10_000
+
+
+def test_without_matplotlib_a_picture_is_refused_with_the_name_that_needs_nothing(monkeypatch):
+    monkeypatch.setattr("layermem.integrations.page.timeline.find_spec", lambda name: None)
+    for ending in ("png", "svg", "pdf"):
+        with pytest.raises(InputError, match=r"give a name that ends in \.html, which needs nothing"):
+            check_plot(f"a.{ending}")
+    check_plot("a.html")
 
 
 def test_a_picture_has_an_ending_that_says_how_to_draw_it(recomputed, tmp_path):

@@ -54,7 +54,7 @@ function runState(training, live) {
     const since = new Date(1000 * training.changed).toLocaleString();
     texts.running = `No record since ${since}: the run was stopped or killed without its last record, or is very slow.`;
   }
-  return [`${training.source}: ${texts[training.status] || training.status}`, training.message, training.error].filter(Boolean);
+  return [`${training.source ? `${training.source}: ` : ""}${texts[training.status] || training.status}`, training.message, training.error].filter(Boolean);
 }
 
 function runTiles(training) {
