@@ -117,7 +117,7 @@ def test_impossible_input_is_refused_in_one_sentence(predict, words, says):
 
 def test_a_budget_is_obeyed(predict):
     assert predict("a.png", "--budget", "100%").out == predict("a.png").out
-    ended = predict("a.png", "--budget", "100")
+    ended = predict("a.png", "--budget", "101")
     assert ended.code == 3 and "is below the minimum of" in ended.err
 
 
