@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,10 +213,10 @@ def _fault(env: lmdb.Environment, file: Path, key: FileId) -> str | None:
         return f"is truncated: {size:,} of {whole:,} bytes; copy it again"
     if whole > env.info()["map_size"]:
         return "has grown since a net of this process opened it; close that net first"
-    first = env.info()["last_txnid"]
-    with env.begin() as transaction:
-        if (
-            not first <= transaction.id() <= env.info()["last_txnid"]
-        ):  # transaction numbers of the lock table and of the file
-            return "has been written over since a net of this process opened it; close that net first"
-    return None
+    for _ in range(100):  # a writer counts a transaction in the file, and just after it in the lock table
+        first = env.info()["last_txnid"]
+        with env.begin() as transaction:
+            if first <= transaction.id() <= env.info()["last_txnid"]:
+                return None
+        time.sleep(0.001)
+    return "has been written over since a net of this process opened it; close that net first"
