@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from os import PathLike
 from typing import ParamSpec
 
 from layermem.backends.base import Device
@@ -30,26 +29,25 @@ from layermem.report.comparison import evaluate_all, rank, select_strategies
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
+from layermem.utils.files import PathName
 
 __all__ = ["Net", "Solver", "build_net", "compare", "compile", "default_device", "deploy", "job_of", "plan"]
-
-Path = str | PathLike[str]
 
 
 def plan(
     net: Source | Net | graph_net.Net | None = None,
     *,
-    solver: Path | SolverFile | None = None,
+    solver: PathName | SolverFile | None = None,
     strategy: str | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
-    spill: Path | None = None,
+    spill: PathName | None = None,
     device: str | Device | None = None,
-    costs: Costs | Path | None = None,
+    costs: Costs | PathName | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,
-    saved: Path | None = None,
+    saved: PathName | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -80,13 +78,13 @@ def plan(
 def compare(
     net: Source | Net | graph_net.Net | None = None,
     *,
-    solver: Path | SolverFile | None = None,
+    solver: PathName | SolverFile | None = None,
     strategies: Sequence[str] | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
-    spill: Path | None = None,
+    spill: PathName | None = None,
     device: str | Device | None = None,
-    costs: Costs | Path | None = None,
+    costs: Costs | PathName | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 
 from layermem.distributed.ranks import Ranks
@@ -28,13 +27,12 @@ from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
-from layermem.utils.files import check_path
+from layermem.utils.files import PathName, check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
 AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Slices
-PathName = str | PathLike[str]
 
 
 @dataclass(frozen=True, repr=False)

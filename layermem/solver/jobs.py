@@ -20,10 +20,10 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import StepParts, StepSlicer
 from layermem.graph.storage import Storage
-from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import MOMENTUM, Rule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Budget, Job, PathName, resolve_costs, resolve_hints, title_of
+from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.planning.spill import Spill
@@ -33,8 +33,8 @@ from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, 
 from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
+from layermem.utils.files import PathName
 
-MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
 MakeParts = Callable[[Device], StepParts]
 
 

@@ -13,7 +13,7 @@ from layermem.backends.base import Device
 from layermem.distributed.group import Group
 from layermem.distributed.ranks import Ranks
 from layermem.graph.net import NetOptions
-from layermem.planning.job import Job, PathName
+from layermem.planning.job import Job
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
@@ -28,6 +28,7 @@ from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import nets_of_run
 from layermem.solver.run_options import RunOptions
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
+from layermem.utils.files import PathName
 
 MOST_PLANS = 16  # that are kept for shapes of earlier batches
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from layermem.distributed.transport import Transport
-from layermem.planning.job import PathName
 from layermem.report.events import Event
+from layermem.utils.files import PathName
 
 
 @dataclass(frozen=True)

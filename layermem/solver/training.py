@@ -24,7 +24,7 @@ from layermem.errors import DivergenceError, InputError
 from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.planning.job import PathName, title_of
+from layermem.planning.job import title_of
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import copy_of
 from layermem.proto.weights import open_weights
@@ -45,6 +45,7 @@ from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.exclusive import exclusive
+from layermem.utils.files import PathName
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
 

@@ -23,6 +23,7 @@ from layermem.backends.cuda.gemm_tiles import (
     L2_BYTES,
     PACKED,
     PACKED_BF16,
+    PRODUCTS,
     ROW_BYTES,
     SMS,
     VECTOR,
@@ -74,7 +75,6 @@ PAYS: Shapes = {
         Least(columns=4608, pixels=2, rows=256),
     ),
 }
-PRODUCTS = (FPROP, DGRAD, WGRAD)
 ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
     (PACKED_PRECISION, product): (Least(pixels=2),) for product in PRODUCTS
 }  # for checks
