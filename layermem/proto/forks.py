@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from layermem.proto.blanking import FieldText
-from layermem.proto.outline import Field, Outline
+from layermem.proto.outline import Field, Outline, Place
 from layermem.proto.schema import Message
 
 
@@ -328,8 +328,7 @@ def _the(fork: str) -> str:
 class MovedTransform:
     """A transform_param inside the block of a data layer, which is moved out of that block."""
 
-    layers: str  # the field of the net, `layer` or `layers`
-    index: int
+    layer: Place
     block: str  # the field that contains it
     text: str  # the field, indented to its column
     line: int
@@ -363,27 +362,32 @@ class _Removal:
     def run(self) -> Plain:
         spans: list[tuple[int, int]] = []
         moved: list[MovedTransform] = []
-        end, counts = 0, {"layer": 0, "layers": 0}
+        end, transforms = 0, self._transforms()
         for field in self.layout.fields:
-            if len(field.path) == 1 and field.path[0] in counts:
-                counts[field.path[0]] += 1
             if self.fields.offset(*field.value) < end or field.path[-1] not in _NAMES:
                 continue
-            moves = len(field.path) == 3 and field.path[0] in counts and field.path[2] == TRANSFORM
-            moves = moves and field.path[1] in DATA_BLOCKS
             known = self._harmless(field)
-            if known is None and not moves:
+            if known is None and field not in transforms:
                 continue
             begin, end = self.fields.span(field)
             spans.append((begin, end))
-            if moves:
+            if field in transforms:
                 indent = min(MAX_INDENT, begin - self.fields.offset(field.line, 1))
                 part = " " * indent + self.fields.text[begin:end]
-                moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
+                moved.append(MovedTransform(transforms[field], field.path[-2], part, field.line))
             elif known is not None:
                 block = owner_name(self.fields.owner(field.path[:-1]))
                 self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
         return Plain(self.fields.blanked(spans), tuple(self._notes()), tuple(moved))
+
+    def _transforms(self) -> dict[Field, Place]:
+        """The transform_params inside of blocks of data, with the places of their layers."""
+        return {
+            field: place
+            for place, fields in self.layout.layers()
+            for field in fields
+            if field.path[-1] == TRANSFORM and len(field.path) == len(place) + 2 and field.path[-2] in DATA_BLOCKS
+        }
 
     def _harmless(self, field: Field) -> Harmless | None:
         owner, name = self.fields.owner(field.path[:-1]), field.path[-1]
