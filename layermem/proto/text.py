@@ -13,9 +13,9 @@ from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
-from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
+from layermem.proto.forks import without_fork_fields
 from layermem.proto.outline import Outline, Place, Token, Unread, outline, tokens
-from layermem.proto.schema import LayerParameter, Message
+from layermem.proto.schema import Message
 from layermem.proto.unread import set_aside
 
 _ESCAPED = re.compile(r"\\(.)")
@@ -62,8 +62,6 @@ def parse(text: str, message: Message, path: str) -> Outline:
     _check_escapes(text, path)
     plain = without_fork_fields(text, message, layout, path)
     unread = _parse_layers(plain.text, message, layout, path)
-    for moved in plain.moved:
-        _move_transform(moved, message, path)
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
     return replace(layout, ignored=plain.notes, unread=unread)
@@ -90,22 +88,6 @@ def _parse(text: str, message: Message, layout: Outline, path: str) -> None:
         raise explain(error, text, message, layout, path) from None
     except RecursionError:
         raise InputError("has too many nested blocks; check its brackets", path=path) from None
-
-
-def _move_transform(moved: MovedTransform, message: Message, path: str) -> None:
-    """Move a transform_param from a data block to its layer; InputError if the layer has one already."""
-    layer, inside = message, LayerParameter()
-    for name, index in moved.layer:
-        block = getattr(layer, name)
-        layer = block[index] if layer.DESCRIPTOR.fields_by_name[name].is_repeated else block
-    try:
-        _parse(moved.text, inside, outline(moved.text), path)
-    except InputError as error:
-        raise InputError(error.what, path=path, line=(error.line or 1) + moved.line - 1) from None
-    if layer.HasField(TRANSFORM) and layer.transform_param != inside.transform_param:
-        what = f"has a transform_param, and another one inside {moved.block}; keep the first"
-        raise InputError(what, path=path, line=moved.line, layer=layer.name)
-    layer.transform_param.CopyFrom(inside.transform_param)
 
 
 def _tokens(text: str, path: str) -> Iterator[Token]:
