@@ -94,12 +94,12 @@ class BaseConvolution(Layer):
                 raise InputError(f"has bottoms of {x} and {other}; bottoms that share weights must have one shape")
 
     def _check_channels(self) -> None:
-        x = self.bottoms[0]
-        if self.num_output < 1:
+        x, outputs = self.bottoms[0], self.num_output
+        if outputs < 1:
             raise InputError("has num_output 0; set convolution_param { num_output } to at least 1")
-        if self.groups < 1 or x.shape[1] % self.groups or self.num_output % self.groups:
+        if self.groups < 1 or x.shape[1] % self.groups or outputs % self.groups:
             raise InputError(
-                f"has group {self.groups}, which must divide its {x.shape[1]} input and {self.num_output} output channels"
+                f"has group {self.groups}, which must divide its {x.shape[1]} input and {outputs} output channels"
             )
 
     @property
