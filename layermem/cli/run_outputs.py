@@ -184,10 +184,11 @@ class RunOutputs:
         from layermem.report.trace import trace_text
 
         runner = self.solver.runner
-        measured = list(zip(runner.program.schedules, runner.times))
-        if last := runner.times[0].last:
-            write_atomically(self.arguments.trace, trace_text(self.solver.report, last).encode())
-            print_step_table(measured[: len(measured) - len(self.solver.nets.tests)])
+        first, *_ = times = runner.times[: len(runner.times) - len(self.solver.nets.tests)]
+        if first.runs:
+            write_atomically(self.arguments.trace, trace_text(self.solver.report, first.last).encode())
+            means = [(schedule, each.mean) for schedule, each in zip(runner.program.schedules, times)]
+            print_step_table(means, sum(each.mean_step for each in times), max(1, first.runs - 1))
 
 
 def _nets(solver: Solver) -> list[tuple[int | None, list[tuple[str, float]]]]:
