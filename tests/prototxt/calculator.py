@@ -18,7 +18,19 @@ from layermem.proto import schema
 Shapes = dict[str, tuple[int, ...]]
 
 LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
-SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax", "Normalize")
+SAME_SHAPE = (
+    "ReLU",
+    "Clip",
+    "Sigmoid",
+    "LRN",
+    "Dropout",
+    "BatchNorm",
+    "BN",
+    "Scale",
+    "Eltwise",
+    "Softmax",
+    "Normalize",
+)
 
 
 @cache
@@ -96,7 +108,9 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type in ("Convolution", "Deconvolution"):
         return [convolved(layer, bottoms[0])]
     if layer.type == "Pooling":
-        return [pooled(layer.pooling_param, bottoms[0])]
+        return [pooled(layer.pooling_param, bottoms[0])] * len(layer.top)  # the second has places of maxima
+    if layer.type == "Upsample":
+        return [(*bottoms[0][:2], layer.upsample_param.upsample_h, layer.upsample_param.upsample_w)]
     if layer.type == "InnerProduct":
         return [(*bottoms[0][: layer.inner_product_param.axis], layer.inner_product_param.num_output)]
     if layer.type == "Embed":
@@ -183,6 +197,8 @@ def parameters(net: list, batch: int | None = None) -> dict[str, int]:
             counts[layer.name] = 4 * outputs * (prod(bottoms[0][2:]) + outputs + 1)
         elif layer.type == "Normalize":
             counts[layer.name] = bottoms[0][1]
+        elif layer.type == "BN":
+            counts[layer.name] = 2 * bottoms[0][1]
         elif layer.type == "Scale":
             counts[layer.name] = bottoms[0][1] * (1 + layer.scale_param.bias_term)
     return counts
