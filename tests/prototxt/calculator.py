@@ -17,7 +17,15 @@ from layermem.proto import schema
 
 Shapes = dict[str, tuple[int, ...]]
 
-LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
+LOSSES = (
+    "MultiBoxLoss",
+    "SoftmaxWithLoss",
+    "Accuracy",
+    "SigmoidCrossEntropyLoss",
+    "EuclideanLoss",
+    "ContrastiveLoss",
+    "SmoothL1Loss",
+)
 SAME_SHAPE = (
     "ReLU",
     "Clip",
@@ -125,9 +133,12 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type == "PriorBox":  # two sizes, and each aspect ratio both ways
         boxes = 2 + 2 * len(layer.prior_box_param.aspect_ratio)
         return [(1, 2, 4 * boxes * prod(bottoms[0][2:]))]
-    if layer.type == "Reshape":  # 0, -1, classes
-        classes = layer.reshape_param.shape.dim[2]
-        return [(bottoms[0][0], prod(bottoms[0][1:]) // classes, classes)]
+    if layer.type == "Reshape":  # with a 0 for a size of the bottom, and a -1
+        sizes = [bottoms[0][axis] if size == 0 else size for axis, size in enumerate(layer.reshape_param.shape.dim)]
+        rest = prod(bottoms[0]) // -prod(sizes)
+        return [tuple(rest if size == -1 else size for size in sizes)]
+    if layer.type == "ROIPooling":
+        return [(bottoms[1][0], bottoms[0][1], layer.roi_pooling_param.pooled_h, layer.roi_pooling_param.pooled_w)]
     if layer.type == "DetectionOutput":
         return [(1, 1, bottoms[0][0] * layer.detection_output_param.keep_top_k, 7)]
     if layer.type == "DetectionEvaluate":

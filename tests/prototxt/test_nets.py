@@ -67,6 +67,7 @@ def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, bat
         ("autoencoder", 2837314),
         ("ssd300", 26285486),
         ("ssd512", 27188676),
+        ("faster_rcnn", 137078239),
         ("wrn28_10", 36479194),  # as the authors' program counts
         ("segnet", 29449355),
         ("lstm1000", 43815816),
@@ -156,6 +157,13 @@ def test_the_larger_ssd_has_the_boxes_of_its_paper():
     assert [shapes[name][2] for name in maps] == [64, 32, 16, 8, 4, 2, 1]
 
 
+def test_faster_rcnn_has_nine_anchors_for_each_place_and_a_box_for_each_class():
+    shapes = shapes_of("faster_rcnn")
+    assert shapes["conv5_3"] == (1, 512, 38, 63) and shapes["rpn_cls_score"] == (1, 18, 38, 63)
+    assert shapes["rpn_cls_score_reshape"] == (1, 2, 342, 63)
+    assert shapes["roi_pool5"] == (128, 512, 7, 7) and shapes["bbox_pred"] == (128, 84)
+
+
 def test_segnet_comes_back_to_the_sizes_of_its_poolings():
     shapes = shapes_of("segnet")
     assert [shapes[f"pool{i}"][2:] for i in (1, 2, 3, 4, 5)] == [(180, 240), (90, 120), (45, 60), (23, 30), (12, 15)]
@@ -216,7 +224,7 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
         assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
 
 
-OTHERWISE = ("digits", "unet", "pspnet", "segnet", "siamese", "lstm1000", "lstm_lm", "ssd300", "ssd512")
+OTHERWISE = ("digits", "faster_rcnn", "unet", "pspnet", "segnet", "siamese", "lstm1000", "lstm_lm", "ssd300", "ssd512")
 WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
 
 
@@ -275,6 +283,7 @@ GENERATED = {
             "densenet161",
             "googlenet",
             "inception_v3",
+            "faster_rcnn",
             "lstm1000",
             "lstm_lm",
             "mobilenet1",
