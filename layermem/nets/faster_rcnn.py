@@ -51,10 +51,10 @@ def data(net: NetText) -> None:
 def anchors(net: NetText) -> None:
     """The network of proposals: a class and a box for each anchor, their targets, and losses."""
     small: dict[str, Value] = {"weight_filler": filler("gaussian", std=0.01), "bias_filler": CONSTANT}
-    x = net.conv("rpn_conv/3x3", "conv5_3", param=WEIGHT_AND_BIAS, num_output=512, kernel_size=3, pad=1, **small)
-    net.relu("rpn_relu/3x3", x)
-    net.conv("rpn_cls_score", x, param=WEIGHT_AND_BIAS, num_output=2 * ANCHORS, kernel_size=1, **small)
-    net.conv("rpn_bbox_pred", x, param=WEIGHT_AND_BIAS, num_output=4 * ANCHORS, kernel_size=1, **small)
+    fields: dict[str, Value] = {"num_output": 512, "kernel_size": 3, "pad": 1, **small}
+    x = net.relu("rpn_relu/3x3", net.convolution("rpn_conv/3x3", "conv5_3", fields, param=WEIGHT_AND_BIAS))
+    for name, outputs in (("rpn_cls_score", 2 * ANCHORS), ("rpn_bbox_pred", 4 * ANCHORS)):
+        net.convolution(name, x, {"num_output": outputs, "kernel_size": 1, **small}, param=WEIGHT_AND_BIAS)
     two: Value = {"shape": {"dim": [0, 2, -1, 0]}}
     net.layer("rpn_cls_score_reshape", "Reshape", "rpn_cls_score", "rpn_cls_score_reshape", reshape_param=two)
     boxes = [1, 4 * ANCHORS, ROWS, COLUMNS]
@@ -160,7 +160,6 @@ def faster_rcnn() -> NetText:
 
 
 def net_files() -> NetFiles:
-    common: dict[str, Value] = {"momentum": 0.9, "weight_decay": 0.0005}
     text = solver(
         ["The authors' rates; they start from VGG-16: --weights takes its layers.  Its Python layers are theirs."],
         net="train_val.prototxt",
@@ -170,12 +169,15 @@ def net_files() -> NetFiles:
         gamma=0.1,
         stepsize=50000,
         max_iter=70000,
-        **common,
+        momentum=0.9,
+        weight_decay=0.0005,
         display=20,
         average_loss=100,
         iter_size=2,
         snapshot=10000,
         snapshot_prefix="out/faster_rcnn",
     )
-    noise_solver = dummy_solver("out/faster_rcnn_dummy", stage=None, base_lr=0.0001, lr_policy="fixed", **common)
+    noise_solver = dummy_solver(
+        "out/faster_rcnn_dummy", stage=None, base_lr=0.0001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005
+    )
     return NetFiles(faster_rcnn(), text, noise_solver)

@@ -53,7 +53,8 @@ def segnet() -> NetText:
         tops = [f"pool{stage}", f"pool{stage}_mask"]
         maximum: Value = {"kernel_size": 2, "stride": 2}
         x = net.layer(f"pool{stage}", "Pooling", x, tops, pooling_param=maximum)
-        sizes.append(tuple(-(-size // 2) for size in sizes[-1]))
+        rows, columns = sizes[-1]
+        sizes.append(((rows + 1) // 2, (columns + 1) // 2))
     for stage, (count, width) in reversed(list(enumerate(stages, start=1))):
         height, wide = sizes[stage - 1]
         above: Value = {"scale": 2, "upsample_h": height, "upsample_w": wide}
@@ -73,7 +74,6 @@ def segnet() -> NetText:
 
 
 def net_files() -> NetFiles:
-    common: dict[str, Value] = {"momentum": 0.9, "weight_decay": 0.0005}
     text = solver(
         ["The rate and the length of the authors' solver for CamVid."],
         net="train_val.prototxt",
@@ -87,10 +87,13 @@ def net_files() -> NetFiles:
         gamma=1.0,
         stepsize=10000000,
         max_iter=40000,
-        **common,
+        momentum=0.9,
+        weight_decay=0.0005,
         display=20,
         snapshot=1000,
         snapshot_prefix="out/segnet",
     )
-    noise = dummy_solver("out/segnet_dummy", stage=None, base_lr=0.001, lr_policy="fixed", **common)
+    noise = dummy_solver(
+        "out/segnet_dummy", stage=None, base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005
+    )
     return NetFiles(segnet(), text, noise)

@@ -63,7 +63,6 @@ def wrn(depth: int, widening: int) -> NetText:
 
 
 def net_files() -> NetFiles:
-    common: dict[str, Value] = {"momentum": 0.9, "weight_decay": 0.0005, "type": "Nesterov"}
     folder = f"wrn{DEPTH}_{WIDENING}"
     text = solver(
         ["200 epochs of 391 batches; a fifth of the rate after epochs 60, 120 and 160: as in the paper."],
@@ -76,10 +75,14 @@ def net_files() -> NetFiles:
         gamma=0.2,
         stepvalue=[391 * epoch for epoch in (60, 120, 160)],
         max_iter=391 * 200,
-        **common,
+        momentum=0.9,
+        weight_decay=0.0005,
+        type="Nesterov",
         display=20,
         snapshot=391 * 20,
         snapshot_prefix=f"out/{folder}",
     )
-    noise = dummy_solver(f"out/{folder}_dummy", base_lr=0.01, lr_policy="fixed", **common)
+    noise = dummy_solver(
+        f"out/{folder}_dummy", base_lr=0.01, lr_policy="fixed", momentum=0.9, weight_decay=0.0005, type="Nesterov"
+    )
     return NetFiles(wrn(DEPTH, WIDENING), text, noise)
