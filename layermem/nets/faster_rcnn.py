@@ -43,7 +43,7 @@ def noise(net: NetText, name: str, tops: dict[str, tuple[list[int], Value]]) -> 
 
 
 def data(net: NetText) -> None:
-    noise(net, "input-data", {"data": ([1, 3, HEIGHT, WIDTH], filler("uniform", min=-128, max=128))})
+    noise(net, "input-data", {"data": ([1, 3, HEIGHT, WIDTH], filler("uniform", min=-2, max=2))})
     tops = ["data", "im_info", "gt_boxes"]
     python(net, "input-data", [], tops, "roi_data_layer.layer.RoIDataLayer", f"'num_classes': {CLASSES}")
 
