@@ -1,4 +1,4 @@
-"""Output files of `train` besides snapshots: the log, event files of TensorBoard, and a plot of the curves."""
+"""Output files of `train` besides snapshots: the log, event files of TensorBoard, a plot of the curves, a trace."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
 from layermem.report.events import Saved
 from layermem.report.summary import LABEL_WIDTH
+from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ def add_run_outputs(parser: Options) -> None:
     parser.add_argument(
         "--plot", metavar="OUT", help="plot losses and accuracies at the end: OUT.png, .svg, .pdf or .html"
     )
+    parser.add_argument(
+        "--trace",
+        metavar="OUT.json",
+        help="measure each op; write the last iteration as a trace, for ui.perfetto.dev, and print a table of the ops",
+    )
 
 
 def check_run_outputs(arguments: argparse.Namespace) -> None:
@@ -58,6 +64,8 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
+    check_folder(arguments.trace)
+    check_name(arguments.trace, (".json",), "a trace")
 
 
 class RunOutputs:
@@ -167,6 +175,20 @@ class RunOutputs:
 
         records = read_records(self.arguments.log) if self.arguments.log else self._records
         draw_curves(last_training(records), self.arguments.plot)
+
+    def trace(self) -> None:
+        """Write the trace of --trace, of the last iteration, and print what each kind of op takes."""
+        if not self.arguments.trace:
+            return
+        from layermem.report.step_table import print_step_table
+        from layermem.report.trace import trace_text
+
+        runner = self.solver.runner
+        first, *_ = times = runner.times[: len(runner.times) - len(self.solver.nets.tests)]
+        if first.runs:
+            write_atomically(self.arguments.trace, trace_text(self.solver.report, first.last).encode())
+            means = [(schedule, each.mean) for schedule, each in zip(runner.program.schedules, times)]
+            print_step_table(means, sum(each.mean_step for each in times), max(1, first.runs - 1))
 
 
 def _nets(solver: Solver) -> list[tuple[int | None, list[tuple[str, float]]]]:

@@ -206,6 +206,8 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
+        if group.is_first:
+            outputs.trace()
         for line in () if is_quiet() else outputs.closing_lines():
             print(line, flush=True)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
@@ -297,6 +299,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         level=arguments.level,
         stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan,
+        timed=bool(arguments.trace),
         log=early_events.append,
         data=arguments.data,
         inputs=read_shapes(arguments.input),

@@ -23,6 +23,7 @@ class RunOptions:
     seed         replaces random_seed; the seed of a snapshot overrides both
     loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
+    timed        measure the times of the instructions of each step: `runner.times`
     poison       fill freed bytes with NaN (slow; for tests)
     log          called with each event; report.log.Log() prints Caffe's lines
     transport    connects the ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
@@ -37,6 +38,7 @@ class RunOptions:
     seed: int | None = None
     loss_scale: str | float | None = None
     allow_nan: bool = False
+    timed: bool = False
     poison: bool = False
     log: Callable[[Event], None] | None = None
     transport: Transport | None = None

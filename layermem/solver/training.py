@@ -88,6 +88,7 @@ class Training(Planned):
             self.device,
             spill=None if folder is None else Path(folder),
             poison=run.poison,
+            timed=run.timed,
             noise=noise_seed(run.data),
             group=self.group,
             loss_scale=self.loss_scale,
