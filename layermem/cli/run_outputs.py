@@ -132,6 +132,10 @@ class RunOutputs:
 
     def closing_lines(self) -> Iterator[str]:
         """Yield where the weights of the run are, and the command that goes on from there, on a line of its own."""
+        best, criterion = self.solver.progress.best, self.solver.best.criterion
+        if best is not None and criterion is not None:
+            what = f"{best['model']}  (iteration {best['iteration']}, {criterion.output} = {best['value']:g})"
+            yield printable(f"{'best weights':<{LABEL_WIDTH}}{what}")
         if self._saved is None:
             return
         yield printable(f"{'weights':<{LABEL_WIDTH}}{self._saved.model}")
@@ -152,7 +156,8 @@ class RunOutputs:
         if nets.tests[0].path == str(self.solver.file.path):  # a net within the solver
             return []
         options = nets.tests[0].options
-        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model]
+        best = self.solver.progress.best
+        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model if best is None else best["model"]]
         words += ["--iterations", str(nets.test_iterations[0])]
         words += ["--level", str(options.level)] if options.level else []
         words += [word for stage in options.stages for word in ("--stage", stage)]

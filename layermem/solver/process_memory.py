@@ -33,7 +33,7 @@ from layermem.layers.data import FEEDS
 from layermem.ops import Python
 from layermem.proto.schema import Message
 from layermem.schedule.program import Program
-from layermem.solver.snapshot import HDF5
+from layermem.solver.snapshot import HDF5, saves
 from layermem.utils.units import format_bytes
 
 RUNTIME_BYTES = 59 * 2**20
@@ -75,13 +75,13 @@ class ProcessMemory:
 
 def uses_files(param: Message, *, loads: bool = False) -> bool:
     """Whether a run of the solver `param` saves snapshots or loads weights, which it names or `loads`."""
-    return bool(loads or param.snapshot or param.snapshot_after_train or param.weights)
+    return bool(loads or saves(param) or param.weights)
 
 
 def uses_hdf5(param: Message) -> bool:
     """Whether a run of the solver `param` saves snapshots, or loads weights that it names, as HDF5."""
-    saves = (param.snapshot or param.snapshot_after_train) and param.snapshot_format == HDF5
-    return bool(saves or any(name.endswith(".h5") for names in param.weights for name in names.split(",")))
+    saved = saves(param) and param.snapshot_format == HDF5
+    return bool(saved or any(name.endswith(".h5") for names in param.weights for name in names.split(",")))
 
 
 def expected_memory(
