@@ -111,7 +111,10 @@ def _add_train(verbs: Verbs) -> None:
         help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
     )
     train.add_argument(
-        "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
+        "--data",
+        metavar="D",
+        help="instead of the data that the nets name: noise, noise:SEED, or arrays by names of tops in an .npz file "
+        "(docs/arrays.md)",
     )
     add_input(train)
     add_allow_python(train)
@@ -212,14 +215,17 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
 
 
 def _check_arrays(solver: Solver) -> None:
-    """Raise InputError if the train net reads arrays, which a command has no way to give."""
-    if solver.nets.train.options.noise:
-        return
-    names = [node.layer.name for node in solver.nets.train.nodes if node.layer.type in ("Input", "MemoryData")]
-    if names:
-        what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
-        remedy = "use data layers that read files, Solver.give in Python (docs/python.md), or --data noise"
-        raise InputError(f"{what}; {remedy}", path=str(solver.nets.train.path))
+    """Raise InputError if a net reads arrays that are not given."""
+    from layermem.layers.given_arrays import given_arrays
+
+    for net in solver.nets.all if not solver.nets.train.options.noise else ():
+        nodes = [node for node in net.nodes if node.layer.type in ("Input", "MemoryData")]
+        arrays = net.options.arrays
+        names = [node.layer.name for node in nodes if not given_arrays(arrays, node.layer.param, net.phase)]
+        if names:
+            what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
+            remedy = "give --data arrays.npz (docs/arrays.md), use data layers that read files, or --data noise"
+            raise InputError(f"{what}; {remedy}", path=str(net.path))
 
 
 def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[str]:

@@ -24,7 +24,7 @@ from layermem.errors import DivergenceError, InputError
 from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.planning.job import PathName, title_of
+from layermem.planning.job import PathName, items_of, title_of
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import copy_of
 from layermem.proto.weights import open_weights
@@ -260,6 +260,7 @@ class Training(Planned):
                 interval=self.param.display,
                 done=self.iteration - since,
                 seconds=now - then,
+                items=(self.iteration - since) * self.param.iter_size * items_of(self.nets.train),
             )
         )
 
