@@ -178,14 +178,14 @@ def test_strategies_are_compared_in_one_call_as_by_the_command():
 
 
 def test_the_largest_batch_is_found_in_one_call_as_by_the_command():
-    fits = layermem.fit(NET, "2MiB", strategies=["liveness", "caffe"], device="cpu")
+    fits = layermem.fit(NET, "16MiB", strategies=["liveness", "caffe"], device="cpu")
     assert [each.size for each in fits] == sorted((each.size for each in fits), reverse=True) and fits[-1].size > 0
     for each in fits:
         for batch, fitting in ((each.size, True), (each.size + 1, False)):
-            plan = layermem.plan(NET, strategy=each.strategy, budget="2MiB", device="cpu", batch=batch)
+            plan = layermem.plan(NET, strategy=each.strategy, budget="16MiB", device="cpu", batch=batch)
             assert plan.feasible is fitting
     assert fits[0].items_per_second == pytest.approx(fits[0].size / fits[0].report.seconds)
-    (alone,) = layermem.fit(NET, 2 << 20, strategies=["liveness"], device="cpu", most=1)
+    (alone,) = layermem.fit(NET, 16 << 20, strategies=["liveness"], device="cpu", most=1)
     assert alone.size == 1
     for budget in (None, "50%"):
         with pytest.raises(layermem.InputError, match="fit needs an amount of memory"):

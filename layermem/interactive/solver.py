@@ -21,7 +21,7 @@ from layermem.utils.exclusive import made_once
 from layermem.utils.keywords import documented, signature, split
 
 OPTIONS = (NetOptions, StepOptions, RunOptions)
-HIDDEN = ("arrays", "noise", "ranks")  # RunOptions.data and RunOptions.transport say so
+HIDDEN = ("arrays", "copied", "noise", "ranks")  # RunOptions.data and RunOptions.transport say so
 
 
 class Solver(Training):

@@ -104,7 +104,9 @@ def test_an_unknown_name_is_answered_with_near_ones(name, near):
 @pytest.mark.parametrize("name", ["", "nvidia", "potato"])
 def test_a_name_that_is_near_nothing_is_answered_with_where_to_look(name):
     assert recognize_gpu(name) is None
-    with pytest.raises(InputError, match=r"unknown GPU '\w*' \(give one that `layermem devices --gpus` lists, or numbers such as 8GiB"):
+    with pytest.raises(
+        InputError, match=r"unknown GPU '\w*' \(give one that `layermem devices --gpus` lists, or numbers such as 8GiB"
+    ):
         find_gpu(name)
 
 
