@@ -14,10 +14,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import copy, depthwise, implicit_gemm, warpgroup
-from layermem.backends.cuda.implicit_gemm import COMMON_TILES, sum_parts
+from layermem.backends.cuda import copy, depthwise, gemm_tiles, warpgroup
+from layermem.backends.cuda.gemm_tiles import COMMON_TILES
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.backends.cuda.wgrad import sum_parts
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, layer_of
@@ -103,7 +104,7 @@ def moments() -> None:
 
 
 def sums() -> None:
-    with patched((implicit_gemm, "TILES", COMMON_TILES[:1])):
+    with patched((gemm_tiles, "TILES", COMMON_TILES[:1])):
         way = replace(RACE, precision="tf32")
         stated, left, _ = dgrad("one tile of some rows", way, np.random.default_rng(3), accumulate=True)
     np.testing.assert_array_equal(left, stated)

@@ -10,7 +10,7 @@ import pytest
 
 from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import SHARED_BYTES
-from layermem.backends.cuda.implicit_gemm import ENGINES, PRODUCTS, VECTOR
+from layermem.backends.cuda.gemm_tiles import ENGINES, PRODUCTS, VECTOR
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from tests.backends.cuda.compiled import CompiledKernel, CompileError, can_compile, compiled, read_reports
 from tests.backends.cuda.harness import kernel_names
