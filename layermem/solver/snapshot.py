@@ -83,7 +83,7 @@ class Extra(TypedDict):
     ranks: int  # number of ranks that wrote it, for information only
     loss_scale: SavedScale | None  # None without one, and in earlier versions
     type: str  # of the solver; "" in earlier versions
-    best: SavedBest | None  # None without one, and in earlier versions
+    best: SavedBest | None  # absent without one
 
 
 # Fields that earlier versions did not write.
@@ -214,7 +214,8 @@ def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: S
 
     def write_extra(handle: BinaryIO) -> None:
         header = {"layermem": VERSION, "model_sha256": digest, "state_sha256": state.digest()}
-        handle.write(json.dumps({**header, **extra}, indent=1).encode())
+        known = {name: value for name, value in extra.items() if name != "best" or value is not None}
+        handle.write(json.dumps({**header, **known}, indent=1).encode())
 
     make_folder(path)
     files.write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
