@@ -346,3 +346,14 @@ def test_the_accuracy_of_each_class_is_that_of_the_whole_and_its_matrix_is_a_tab
     ):
         refused = layermem(*words, *wrong)
         assert refused.code == 2 and what in refused.sentence and "Batch" not in refused.out
+
+
+def test_the_last_lines_name_the_best_weights_and_the_run_ends_without_better_ones(layermem, solver, tmp_path):
+    words = ("train", "--solver", solver(base_lr="0"), "--set", "patience=2", "--set", "test_interval=2")
+    ended = layermem(*words, "--iterations", "20")
+    assert ended.code == 0 and "2 tests without a better one, so training ends" in ended.out
+    best = tmp_path / "digits_best.caffemodel"
+    lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in ended.out.splitlines()[-3:])
+    assert lines["best weights"].startswith(f"{best}  (iteration 0, accuracy = ")
+    assert lines["weights"] == str(tmp_path / "digits_iter_4.caffemodel")
+    assert f"--weights {best}" in lines["test with"] and best.exists()
