@@ -317,7 +317,7 @@ def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> It
             if STEPS[op] not in products:
                 continue
             if op == "wgrad":
-                yield from (wgrad(engine, problem, places, split) for split in splits(problem))
+                yield from (of_wgrad(engine, problem, places, split) for split in splits(problem))
             elif not engine.is_packed and not engine.by_warpgroups:  # inner_parts.py
                 yield from (in_parts(engine, problem, places, op, parts) for parts in inner_counts(problem, op))
 

@@ -173,10 +173,12 @@ PHASES_WITHOUT_TAPS = by_warpgroups("num_output: 8 kernel_size: 1 stride: 2", (4
 # What launches the kernels of a file: each of its barriers shows in one of these, which are tried in this order.
 PROGRAMS: Mapping[str, Sequence[Program]] = {
     "batch_norm.cuh": [layer("BatchNorm by quads"), layer("BatchNorm")],
+    "batch_norm_backward.cuh": [layer("BatchNorm by quads"), layer("BatchNorm")],
     "channel_sums.cu": [splits],
     "channel_sums.cuh": [layer("Convolution by quads")],
     "common.cuh": [layer("Normalize of items, by blocks")],
-    "conv.cuh": [moments, sums, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
+    "conv_dgrad.cuh": [sums, layer("Convolution by quads", "tf32"), layer("Convolution")],
+    "conv_fprop.cuh": [moments, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
     "conv_patch.cuh": [patch],
     "conv_sums.cuh": [sums],
     "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
@@ -188,6 +190,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],
     "warpgroup_gemm.cuh": [DEEP, packed],
+    "warpgroup_tiles.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
     "warpgroup_units.cuh": [moments_by_warpgroups, sums_by_warpgroups],
 }
 

@@ -78,6 +78,7 @@ def test_ends_are_those_of_every_gpu(name):
     assert check(CASES[name], "bf16", HOPPER, exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_they_stay_in_bounds_and_have_no_races(way):
@@ -331,7 +332,7 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+        for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(RING.join([others, ring.replace(right, wrong, 1)]), encoding="utf-8")
     for mode, order, copies in SHOWING:

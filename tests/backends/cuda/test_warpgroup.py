@@ -162,6 +162,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, 
     assert launches == 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
@@ -422,7 +423,7 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+        for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
     for mode, order, copies in SHOWING:
