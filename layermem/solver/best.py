@@ -70,9 +70,10 @@ class BestWeights:
     def take(
         self, means: Mapping[str, np.ndarray], engine: Engine, progress: Progress, log: Callable[[Event], None]
     ) -> None:
-        """Count the test of this iteration, unless it was counted before its snapshot was saved."""
+        """Count the test of this iteration, unless it was counted before its snapshot was saved, or is that of the
+        initial weights."""
         best = progress.best
-        if self.criterion is None or (best is not None and progress.iteration <= best["tested"]):
+        if self.criterion is None or not progress.iteration or (best is not None and progress.iteration <= best["tested"]):
             return
         value = float(np.ravel(means[self.criterion.output])[0])
         if self.criterion.is_better(value, best):

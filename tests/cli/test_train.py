@@ -354,6 +354,6 @@ def test_the_last_lines_name_the_best_weights_and_the_run_ends_without_better_on
     assert ended.code == 0 and "2 tests without a better one, so training ends" in ended.out
     best = tmp_path / "digits_best.caffemodel"
     lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in ended.out.splitlines()[-3:])
-    assert lines["best weights"].startswith(f"{best}  (iteration 0, accuracy = ")
-    assert lines["weights"] == str(tmp_path / "digits_iter_4.caffemodel")
+    assert lines["best weights"].startswith(f"{best}  (iteration 2, accuracy = ")
+    assert lines["weights"] == str(tmp_path / "digits_iter_6.caffemodel")
     assert f"--weights {best}" in lines["test with"] and best.exists()

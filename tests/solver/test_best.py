@@ -61,7 +61,12 @@ def test_the_weights_of_the_lowest_loss_are_kept_beside_the_last_ones(tmp_path):
     assert equal(saved(tmp_path / "run_iter_9.caffemodel"), solver.parameters())
     assert solver.progress.best["iteration"] == 4 and solver.progress.best["value"] == 1.0
     best = [note for note in notes if "the best so far" in note]
-    assert len(best) == 3 and best[-1].startswith("Iteration 4: ") and "run_best.caffemodel" in best[-1]
+    assert len(best) == 2 and best[-1].startswith("Iteration 4: ") and "run_best.caffemodel" in best[-1]
+
+
+def test_the_test_of_the_initial_weights_does_not_count(tmp_path):
+    solver, seen, _ = run(tmp_path, [0.0, 2.0, 3.0, 2.5, 3.0])
+    assert min(seen) == 0 and solver.progress.best["iteration"] == 2
 
 
 def test_an_accuracy_counts_before_a_loss_and_its_highest_value_is_best(tmp_path):
@@ -91,13 +96,13 @@ def test_a_resumed_run_keeps_the_best_of_the_whole_run(tmp_path):
 
 
 def test_a_test_that_a_snapshot_has_counted_is_not_counted_again(tmp_path):
-    results = [1.0, 2.0, 2.0, 2.0, 2.0]
+    results = [0.5, 1.0, 2.0, 2.0, 2.0]
     run(tmp_path, results, patience=2)
-    snapshot = {"snapshot": tmp_path / "run_iter_4.solverstate"}
+    snapshot = {"snapshot": tmp_path / "run_iter_6.solverstate"}
     again, seen, _ = run(tmp_path, results, patience=2, options=snapshot)
-    assert again.iteration == 4 and again.progress.best["since"] == 2
+    assert again.iteration == 6 and again.progress.best["since"] == 2
     longer, seen, _ = run(tmp_path, results, patience=3, options=snapshot)
-    assert longer.iteration == 6 and sorted(seen) == [4, 6]
+    assert longer.iteration == 8 and sorted(seen) == [6, 8]
 
 
 @pytest.mark.parametrize(
