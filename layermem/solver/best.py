@@ -73,7 +73,8 @@ class BestWeights:
         """Count the test of this iteration, unless it was counted before its snapshot was saved, or is that of the
         initial weights."""
         best = progress.best
-        if self.criterion is None or not progress.iteration or (best is not None and progress.iteration <= best["tested"]):
+        counted = 0 if best is None else best["tested"]
+        if self.criterion is None or progress.iteration <= counted:
             return
         value = float(np.ravel(means[self.criterion.output])[0])
         if self.criterion.is_better(value, best):
