@@ -50,7 +50,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("SolverParameter", "stagelr", SolverParameter, "from Intel Caffe, and it is not obeyed here; write"),
         ("LayerParameter", "eval_type", NetParameter, "its fields are accuracy_param"),
         ("ImageDataParameter", "cache", NetParameter, "its fields are batch_size"),
-        ("TransformationParameter", "new_dim", NetParameter, "its fields are crop_size"),
+        ("TransformationParameter", "new_dim", NetParameter, "its fields are augment_param, crop_size"),
         ("SoftmaxParameter", "zzz", NetParameter, "its fields are axis, engine"),
     ],
 )
