@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.report.records import Record
+    from layermem.solver.snapshot import SavedBest
 
 OPTIONS = ("log", "tensorboard", "plot")
 
@@ -140,12 +141,20 @@ class RunOutputs:
 
     def closing_lines(self) -> Iterator[str]:
         """Yield where the weights of the run are, and the command that goes on from there, on a line of its own."""
+        best, criterion = self._best(), self.solver.best.criterion
+        if best is not None and criterion is not None:
+            what = f"{best['model']}  (iteration {best['iteration']}, {criterion.output} = {best['value']:g})"
+            yield printable(f"{'best weights':<{LABEL_WIDTH}}{what}")
         if self._saved is None:
             return
         yield printable(f"{'weights':<{LABEL_WIDTH}}{self._saved.model}")
         label, words = ("resume with", self._resume()) if self.solver.interrupted else ("test with", self._test())
         if words:
             yield f"{label:<{LABEL_WIDTH}}{printable(shlex.join(['layermem', *words]))}"
+
+    def _best(self) -> SavedBest | None:
+        """Return the best weights, if this run keeps them."""
+        return self.solver.progress.best if self.solver.best.criterion is not None else None
 
     def _resume(self) -> list[str]:
         assert self._saved is not None
@@ -160,7 +169,8 @@ class RunOutputs:
         if nets.tests[0].path == str(self.solver.file.path):  # a net within the solver
             return []
         options = nets.tests[0].options
-        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model]
+        best = self._best()
+        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model if best is None else best["model"]]
         words += ["--iterations", str(nets.test_iterations[0])]
         words += ["--level", str(options.level)] if options.level else []
         words += [word for stage in options.stages for word in ("--stage", stage)]

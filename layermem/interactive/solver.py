@@ -21,7 +21,7 @@ from layermem.utils.files import PathName
 from layermem.utils.keywords import documented, signature, split
 
 OPTIONS = (NetOptions, StepOptions, RunOptions)
-HIDDEN = ("noise", "ranks")  # RunOptions.data and RunOptions.transport say so
+HIDDEN = ("arrays", "copied", "noise", "ranks")  # RunOptions.data and RunOptions.transport say so
 
 
 class Solver(Training):

@@ -221,3 +221,9 @@ def title_of(net: Net) -> str:
     """ "ResNet-50 x32" for a net whose first blob has 32 items."""
     shape = net.nodes[0].layer.tops[0].shape if net.nodes[0].layer.tops else ()
     return f"{net.name} x{shape[0]}" if shape else net.name
+
+
+def items_of(net: Net) -> int:
+    """The items of a batch: images, or rows of the first blob; 0 for a net without any or with a batch of sequences."""
+    shape = net.nodes[0].layer.tops[0].shape if net.nodes[0].layer.tops else ()
+    return 0 if not shape or net.shapes_with_streams(1) else shape[0]

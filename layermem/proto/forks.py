@@ -152,6 +152,7 @@ _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _RENORM = "batch renormalization is not supported: set rebn to false, or train with the statistics of the batch"
 _EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
+_WARMUP = "write warmup_iter and warmup_start_lr"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
 _AUGMENTING = {  # other fields of transform_param that change pixels before the crop, by fork
@@ -222,10 +223,8 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("TransformationParameter", "var_sz_img_enable_center_crop"): ("NVCaffe", "write crop_size, which does it"),
     ("ResizeParameter", "center_object"): ("SSD", _BEFOREHAND),
     ("ResizeParameter", "max_angle"): ("SSD", _BEFOREHAND),
-    ("SolverParameter", "warmup_iter"): ("Intel Caffe", _POLICY),
-    ("SolverParameter", "warmup_start_lr"): ("Intel Caffe", _POLICY),
-    ("SolverParameter", "rampup_interval"): ("NVCaffe", _POLICY),
-    ("SolverParameter", "rampup_lr"): ("NVCaffe", _POLICY),
+    ("SolverParameter", "rampup_interval"): ("NVCaffe", _WARMUP),
+    ("SolverParameter", "rampup_lr"): ("NVCaffe", _WARMUP),
     ("SolverParameter", "min_lr"): ("NVCaffe", _POLICY),
     ("SolverParameter", "plateau_winsize"): ("SSD", _POLICY),
     ("SolverParameter", "stagelr"): ("Intel Caffe", _POLICY),

@@ -76,6 +76,7 @@ class StepOptions:
     ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()  # versions of blobs that a net in TEST copies to the host beside its outputs
 
     @classmethod
     def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
@@ -133,8 +134,12 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)
     slicer = None if parts is None else StepSlicer(parts(device))
     if slicer is None:
-        storage = Storage(net, lambda each: forward_graph(each, device), device)
-        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward_graph(net, device)), device),)
+
+        def forward(net: Net) -> Graph:
+            return forward_graph(net, device, (*net.outputs, *options.copied) if options.copied else None)
+
+        storage = Storage(net, forward, device)
+        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward(net)), device),)
     else:
         graphs = (slicer.whole, *slicer.beside)
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from layermem.utils.files import PathName
 class RunOptions:
     """The user's options for a run, besides those of its net and its training step.
 
-    data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
+    data         instead of the data that the net names: "noise" or "noise:SEED", of the shapes of the net; or arrays by
+                 names of tops, as a dictionary or an .npz file (docs/arrays.md)
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
@@ -30,7 +31,7 @@ class RunOptions:
                  same methods; only the first one logs and saves snapshots
     """
 
-    data: str | None = None
+    data: str | Mapping[str, Any] | None = None
     weights: tuple[str, ...] = ()
     snapshot: PathName | None = None
     restart: bool = False
