@@ -24,6 +24,7 @@ SECONDS ?= 60
 CHECK_SEED = 20261123
 NETS   ?= 200
 GROUPED ?= 0
+BROWSER ?=
 CAMPAIGNS    = tools/random_nets.py tools/random_ranks.py tools/fuzz.py tools/crash.py
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 .DEFAULT_GOAL := native
@@ -32,7 +33,7 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
-        kernels bindings kernels-here bindings-here setup prepare-tests campaign $(CAMPAIGNS) clean
+        kernels bindings kernels-here bindings-here setup prepare-tests browser campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
 # bytecode: a run that has to compile it takes 9 MiB more.  .ready: what tests, formatters and linters need.
@@ -90,7 +91,11 @@ train:
 
 test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup
 
-test: native $(VENV)/.pycuda
+# BROWSER=browser, as in .ci/run, installs one for the tests of pages, where the system lets it.
+browser:
+	@.ci/browser
+
+test: native $(VENV)/.pycuda $(BROWSER)
 	$(PY) -m pytest -n 2 --dist worksteal -rs $(TEST_OPTIONS)
 
 fast: native
@@ -105,7 +110,7 @@ prepare-tests: $(VENV)/.ready | native
 # What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy, the linters and what
 # tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check:
-	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests
+	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests $(BROWSER)
 	$(MAKE) test TEST_OPTIONS=--thin
 	$(MAKE) -j4 -O campaign SECONDS=10 SEED=$(CHECK_SEED)
 
