@@ -36,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
         kernels bindings kernels-here bindings-here setup prepare-tests browser campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
-# bytecode: a run that has to compile it takes 9 MiB more.  .ready: what tests, formatters and linters need.
+# bytecode: a run that has to compile it takes 9 MiB more.  .docs: what makes the site.  .ready: what tests, formatters and linters need.
 setup: $(VENV)/.ready
 
 IMPORTED = import lmdb, lmdb._envid, numpy.ma, numpy.random, numpy.typing, PIL.Image, rich.progress; \
@@ -58,6 +58,10 @@ $(VENV)/.base: $(VENV)/.build setup.py
 
 $(VENV)/.ready: $(VENV)/.base
 	$(PIP) --no-build-isolation -e '.[dev,plot,docs]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) --no-build-isolation -e '.[docs]'
 	touch $@
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/.  It only
@@ -115,7 +119,7 @@ check:
 	$(MAKE) -j4 -O campaign SECONDS=10 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
-docs: setup
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict -f tools/site/mkdocs.yml
 
 campaign: $(CAMPAIGNS)

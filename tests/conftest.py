@@ -1,6 +1,6 @@
 """Sets up every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and
-`emulator` (tests/speed.py), the option `--thin` (tests/thinning.py), the extension under test (tools/campaign/native_build.py),
-and the closing line, which counts apart what no browser showed.
+`emulator` (tests/speed.py), the option `--thin` (tests/thinning.py), the extension under test
+(tools/campaign/native_build.py), and a count of its own for what no browser showed.
 """
 
 import gc
