@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from layermem.cli.options import (
     add_device,
     add_input,
     add_iter_size,
+    add_json,
     add_net_state,
     add_storage,
     add_strategy,
@@ -31,6 +33,7 @@ from layermem.cli.options import (
     device_of,
     free_line,
     hints_of,
+    print_json,
     print_warnings,
     read_shapes,
     solver_file,
@@ -67,6 +70,7 @@ TRAIN_EXAMPLE = """\
   layermem train --solver digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
 """
+TEST_BATCHES = 50  # of data whose size is not known, as in Caffe
 TEST_EXAMPLE = """\
   layermem examples digits
   # of the weights that `layermem train --solver digits/solver.prototxt` saves:
@@ -159,7 +163,14 @@ def _add_test(verbs: Verbs) -> None:
     test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
     test.add_argument("--net", metavar="F", required=True, help="the net prototxt")
     add_weights(test, "weights, by layer name", required=True)
-    test.add_argument("--iterations", metavar="N", type=int, default=50, help="number of batches (default: 50)")
+    test.add_argument(
+        "--iterations",
+        metavar="N",
+        type=int,
+        help=f"number of batches (default: once over the data set, or {TEST_BATCHES} if its size is not known)",
+    )
+    test.add_argument("--data", metavar="D", help="noise or noise:SEED: test on noise instead of the data of the net")
+    add_json(test)
     add_device(test)
     add_storage(test)
     add_threads(test)
@@ -348,34 +359,59 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
 
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import _native, api
-    from layermem.data import probe_files
+    from layermem.data import probe, probe_files
     from layermem.graph.net import Net, NetOptions
     from layermem.proto.read import read_net
     from layermem.proto.schema import PHASES
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
+    from layermem.solver.noise import noise_seed
     from layermem.solver.scoring import Scoring
 
-    if arguments.iterations < 1:
+    if arguments.iterations is not None and arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
+    noise = noise_seed(arguments.data)
     state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
-    options = NetOptions(arguments.batch, None, *state)
-    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe_files)
+    options = NetOptions(arguments.batch, None, *state, noise=noise is not None)
+    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe if options.noise else probe_files)
     device = device_of(arguments)
     _native.exit_on_bus_error()
     report = evaluate(api.job_of(net, device=device), None, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()
     print_warnings(report.job.graphs[0].warnings)
-    with Scoring(net, report.program, device) as scoring:
+    with Scoring(net, report.program, device, noise=noise) as scoring:
         print_warnings(scoring.feeds.notes)
         for name in scoring.load(weight_files(arguments)):
             print_warnings([f"layer '{name}' is not in the weight files and keeps its initial values"])
-        for line in _score_lines(scoring, arguments.iterations):
+        batches = arguments.iterations or scoring.feeds.batches_of_a_pass(0) or TEST_BATCHES
+        lines = _score_lines(scoring, batches)
+        if arguments.json:
+            deque(lines, maxlen=0)
+            print_json(_score_values(scoring, batches, report.peak_bytes))
+            return 0
+        for line in lines:
             print(printable(line), flush=True)
         if not is_quiet():
             print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
+
+
+def _score_values(scoring: Scoring, batches: int, peak_bytes: int) -> dict[str, object]:
+    """What --json prints: means over the batches, null for what is no number, and the peaks."""
+    from layermem.report.records import number
+    from layermem.solver.scoring import outputs_of
+
+    weights = {output.name: output.weight for output in outputs_of(scoring.net) if output.weight}
+    means = {name: [number(each) for each in values.ravel()] for name, values in scoring.means.items()}
+    losses = [weight * float(scoring.means[name].sum()) for name, weight in weights.items()]
+    return {
+        "batches": batches,
+        "loss": number(sum(losses)) if losses else None,
+        "outputs": {name: values[0] if len(values) == 1 else values for name, values in means.items()},
+        "predicted_peak_bytes": peak_bytes,
+        "measured_peak_bytes": scoring.runner.measured_peak_bytes,
+    }
 
 
 def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:

@@ -153,6 +153,17 @@ def test_a_loss_of_nan_is_exit_code_5_unless_allowed(layermem, solver, tmp_path)
 def test_weights_are_scored_batch_by_batch(layermem, solver, tmp_path):
     layermem("train", "--solver", solver(), "--iterations", "30")
     weights = tmp_path / "digits_iter_30.caffemodel"
+    once = layermem("test", "--net", NET, "--weights", weights)
+    assert once.out == layermem("test", "--net", NET, "--weights", weights, "--iterations", "6").out  # 360 / 60
+    values = json.loads(layermem("test", "--net", NET, "--weights", weights, "--json").out)
+    assert (values["batches"], list(values["outputs"])) == (6, ["accuracy", "loss"])
+    assert f"Loss: {values['loss']:.6g}" in once.out and values["loss"] == values["outputs"]["loss"]
+    assert values["predicted_peak_bytes"] == values["measured_peak_bytes"]
+    noise = [
+        layermem("test", "--net", NET, "--weights", weights, "--data", f"noise:{seed}", "-q").out for seed in (1, 1, 2)
+    ]
+    assert noise[0] == noise[1] != noise[2] and noise[0] not in once.out
+    assert "unknown data 'x'" in layermem("test", "--net", NET, "--weights", weights, "--data", "x").sentence
     ended = layermem("test", "--net", NET, "--weights", weights, "--iterations", "3")
     lines = ended.out.splitlines()
     accuracies = [float(line.split("= ")[1]) for line in lines if re.match(r"Batch \d, accuracy", line)]
