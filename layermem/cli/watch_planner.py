@@ -5,7 +5,7 @@
       |  <-- sections, progress, the reason for an end
 
 A separate process does not delay the answers of the server, can change to the working folder of the run, and leaves the
-processors to the training: its nice value, also for the group of its session (sched(7), autogroup), is 10 for the plan,
+processors to the training: its nice value, also for the group of its session (sched(7), autogroup), is 5 for the plan,
 which takes seconds and is shown first, and 19 for the strategies.  It ends with `watch`.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record
 
-NICE_OF_PLAN, NICEST = 10, 19
+NICE_OF_PLAN, NICEST = 5, 19
 AUTOGROUP = "/proc/self/autogroup"
 REMEDY = "--solver F or --net F, with --budget B, names what to show instead"
 

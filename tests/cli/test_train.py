@@ -293,7 +293,7 @@ def test_train_takes_shapes_for_noise_only_and_says_that_it_is_noise(layermem, p
     assert "the data are noise of seed 3" in layermem("train", "--solver", solver, "--data", "noise:3", *shapes).out
 
 
-def started(tmp_path, iterations, **streams):
+def started(tmp_path, iterations, prefix="s", more="", words=(), **streams):
     """A training in a process of its own, which waits a moment in each iteration."""
     net = """
         layer { name: "d" type: "DummyData" top: "x" top: "label" dummy_data_param {
@@ -301,9 +301,10 @@ def started(tmp_path, iterations, **streams):
         layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 2 } }
         layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
     (tmp_path / "net.prototxt").write_text(net)
-    text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: {iterations} display: 1 snapshot_prefix: "s"'
+    text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: {iterations} display: 1 {more}'
+    text += f' snapshot_prefix: "{prefix}"'
     (tmp_path / "solver.prototxt").write_text(text)
-    command = [sys.executable, "-m", "layermem", "train", "--solver", "solver.prototxt", "--device", "cpu"]
+    command = [sys.executable, "-m", "layermem", "train", "--solver", "solver.prototxt", "--device", "cpu", *words]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=tmp_path, text=True, env=variables, **streams)
 

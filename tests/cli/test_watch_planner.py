@@ -84,11 +84,11 @@ def test_a_run_is_planned_once_in_a_process_of_low_priority_and_the_next_one_ane
     planned = Planned()
     with Planner(argparse.Namespace(**options()), planned) as planner:
         planner.follow({"net": "a", "fingerprint": "1"})
-        assert "a: nice 10, own session; --solver F" in wait_for(planned, 1)
+        assert "a: nice 5, own session; --solver F" in wait_for(planned, 1)
         planner.follow({"net": "a", "fingerprint": "1", "resumed_from": "s", "iteration": 5})
         assert planned.state()[1]["plan"] == 1
         planner.follow({"net": "b", "fingerprint": "2"})
-        assert "b: nice 10" in wait_for(planned, 2)
+        assert "b: nice 5" in wait_for(planned, 2)
     assert not multiprocessing.active_children()
     assert "run.jsonl: the plan of its run cannot be shown: a:" in " ".join(capfd.readouterr().err.split())
 
