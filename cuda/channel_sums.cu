@@ -58,7 +58,7 @@ LM_CHANNEL_SUMS(channel_sums_prelu, 1, b > 0.0f ? 0.0f : x * b)
 //            ceil(count / (width V)), block 256.  All threads load splits, and those of the first line add them
 //   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `begun` and `left`: bound by memory
 //   assumes  count below 2^31; _v4: a multiple of 4, all arrays aligned to 16 bytes
-//   source   the split of a weight gradient in layermem/backends/cuda/implicit_gemm.py
+//   source   the split of a weight gradient in layermem/backends/cuda/wgrad.py
 struct SplitsArgs {
     float* y;
     const float* begun;

@@ -27,7 +27,7 @@ struct ConvDgradSumsArgs {
 };
 
 // What the epilogue has in shared memory: the tile of x, as OwnRuns has it; the numbers of each column, which are mean,
-// inv_std, factor and bias; and the sums of each group of rows.  The host reserves as much (implicit_gemm.py).
+// inv_std, factor and bias; and the sums of each group of rows.  The host reserves as much (gemm_tiles.py).
 template <class T>
 struct SumsMemory {
     static constexpr int NUMBERS = 4;

@@ -5,6 +5,7 @@
 // read, at 8 x 8 a thread.
 #pragma once
 #include "implicit_gemm.cuh"
+#include "patch_rows.cuh"
 
 namespace lm {
 

@@ -24,6 +24,7 @@
 // hold runs of four.
 #pragma once
 #include "implicit_gemm.cuh"
+#include "patch_rows.cuh"
 
 namespace lm {
 

@@ -260,7 +260,9 @@ class Net:
 
     def _make_computed(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
         """A layer that is no source, or is a source of an unknown type whose shapes are not given."""
-        if message.type not in LAYERS and (shapes := given_shapes(message, self._inputs)):
+        if message.type in LAYERS:
+            return make_layer(message, self.phase, bottoms)
+        if shapes := given_shapes(message, self._inputs):
             return OpaqueLayer(message, self.phase, bottoms, shapes, _NOT_HERE.format(message.type))
         remedy = ""
         if message.top and self.options.inputs is not None:

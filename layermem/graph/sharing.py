@@ -416,52 +416,41 @@ class _Sharing:
         at = max((place for place, _ in self.added), default=0)
         apart = self.graph.buffers[whole.roles["y0"]].persistent  # its bytes are those of no other buffer
         own: dict[str, str] = {}  # parameter -> squares of the own rows
-        tensors = {op.roles["w0"]: self.buffers[op.roles["w0"]].tensor for op in reversed(self.update_ops)}
         for op in reversed(self.update_ops):
-            diff = op.roles["dw0"]
-            if diff in self.buffers:
-                tensor = self.buffers[diff].tensor
-                name = own[op.roles["w0"]] = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)), apart)
-                self._add(
-                    at,
-                    self._make(
-                        name,
-                        UPDATE,
-                        RowSquares(tensor),
-                        "forward",
-                        reads={"x0": diff},
-                        writes={"y0": name},
-                        stream=self.stream,
-                        flops=2 * tensor.count,
-                    ),
-                )
-        squares = [*own.values()]
-        if self.ranks.size > 1:
-            squares = [
-                self._declare(f"{name}.all_squares", DIFF, Tensor((rows_of(tensor),)))
-                for name, tensor in tensors.items()
-            ]
-            record = AllGather(self.ranks, 0, tuple(self.buffers[name].tensor for name in squares))
-            reads = {f"x{i}": own[name] for i, name in enumerate(tensors) if name in own}
-            self._add_in_order(
-                at, self._make("squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares))
-            )
+            if op.roles["dw0"] in self.buffers:
+                own[op.roles["w0"]] = self._squares(op.roles["dw0"], at, apart)
+        squares = self._all_squares(own, at) if self.ranks.size > 1 else [*own.values()]
         norm = self._declare(whole.roles["y0"], DIFF, Tensor(()), apart)
-        rows = sum(self.buffers[name].tensor.count for name in squares)
+        record = NormOfRows(sum(self.buffers[name].tensor.count for name in squares))
+        reads, stream = role_map("x", squares), self.stream
         self._add(
-            at,
-            self._make(
-                whole.name,
-                UPDATE,
-                NormOfRows(rows),
-                "forward",
-                reads=role_map("x", squares),
-                writes={"y0": norm},
-                stream=self.stream,
-            ),
+            at, self._make(whole.name, UPDATE, record, "forward", reads=reads, writes={"y0": norm}, stream=stream)
         )
         for op in self.norm_outputs:
             self._add(at, op)
+
+    def _squares(self, diff: str, at: int, apart: bool) -> str:
+        """The sums of the squares of the rows of a gradient."""
+        tensor = self.buffers[diff].tensor
+        name = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)), apart)
+        record, count, stream = RowSquares(tensor), 2 * tensor.count, self.stream
+        op = self._make(
+            name, UPDATE, record, "forward", reads={"x0": diff}, writes={"y0": name}, stream=stream, flops=count
+        )
+        self._add(at, op)
+        return name
+
+    def _all_squares(self, own: Mapping[str, str], at: int) -> list[str]:
+        """The squares that all ranks have, by parameter, collected from the `own` ones of each."""
+        tensors = {op.roles["w0"]: self.buffers[op.roles["w0"]].tensor for op in reversed(self.update_ops)}
+        squares = [
+            self._declare(f"{name}.all_squares", DIFF, Tensor((rows_of(tensor),))) for name, tensor in tensors.items()
+        ]
+        record = AllGather(self.ranks, 0, tuple(self.buffers[name].tensor for name in squares))
+        reads = {f"x{i}": own[name] for i, name in enumerate(tensors) if name in own}
+        op = self._make("squares.collect", UPDATE, record, "collect", reads=reads, writes=role_map("y", squares))
+        self._add_in_order(at, op)
+        return squares
 
 
 def _part(diff: str) -> str:

@@ -125,12 +125,7 @@ class MultiBoxLoss(Layer):
 
     def setup(self) -> None:
         p, block = self.param.multibox_loss_param, "multibox_loss_param"
-        priors, classes = count_priors(self, self.bottoms[2]), classes_of(p, block)
-        loc_classes = 1 if p.share_location else classes
-        check_rows(self, 0, priors * loc_classes * 4, "locations")
-        check_rows(self, 1, priors * classes, "scores")
-        items = self.bottoms[0].shape[0]
-        _check_items(self)
+        items, priors, classes, loc_classes = _counts(self, p, block)
         finite(p, block, "overlap_threshold", "neg_pos_ratio", "neg_overlap", "loc_weight")
         mining, logistic = mining_of(p), enum_name(p, "conf_loss_type") == "LOGISTIC"
         suppression = self._suppression(mining)
@@ -210,10 +205,17 @@ class MultiBoxLoss(Layer):
         return (Step("backward", reads, writes, overlays=overlays, flops=flops),) if writes else ()
 
 
-def _check_items(layer: Layer) -> None:
+def _counts(layer: Layer, p: Message, block: str) -> tuple[int, int, int, int]:
+    """The items, the priors, the classes of scores and those of locations of a layer that reads locations, scores and
+    priors; InputError for bottoms that disagree."""
+    priors, classes = count_priors(layer, layer.bottoms[2]), classes_of(p, block)
+    loc_classes = 1 if p.share_location else classes
+    check_rows(layer, 0, priors * loc_classes * 4, "locations")
+    check_rows(layer, 1, priors * classes, "scores")
     items, scores = (bottom.shape[0] for bottom in layer.bottoms[:2])
     if scores != items:
         raise InputError(f"has locations of {items} items and scores of {scores}; make them equal")
+    return items, priors, classes, loc_classes
 
 
 def _check_classes(p: Message, classes: int, logistic: bool) -> None:
@@ -250,12 +252,8 @@ class DetectionOutput(Layer):
 
     def setup(self) -> None:
         p, block = self.param.detection_output_param, "detection_output_param"
-        priors, classes = count_priors(self, self.bottoms[2]), classes_of(p, block)
-        loc_classes = 1 if p.share_location else classes
-        check_rows(self, 0, priors * loc_classes * 4, "locations")
-        check_rows(self, 1, priors * classes, "scores")
-        items, nms = self.bottoms[0].shape[0], p.nms_param
-        _check_items(self)
+        items, priors, classes, loc_classes = _counts(self, p, block)
+        nms = p.nms_param
         finite(nms, f"nms_param of its {block}", "nms_threshold")
         if not 0 < nms.eta <= 1:
             raise InputError(f"has eta {nms.eta:g} in its nms_param; use a number above 0, at most 1")

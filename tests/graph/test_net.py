@@ -1,6 +1,7 @@
 """Blobs and types as a net wires them."""
 
 import re
+import sys
 
 import pytest
 
@@ -206,3 +207,33 @@ def test_more_streams_of_a_recurrent_net_leave_its_steps_as_they_are():
 
 def test_a_net_that_is_not_recurrent_has_no_streams():
     assert net(LOSS % "").shapes_with_streams(6) == {}
+
+
+def lines_run(layers: int) -> int:
+    """The lines of Python that run while a chain of `layers` layers and its training step are made."""
+    chain = [f'layer {{ name: "r{i}" type: "ReLU" bottom: "x{i}" top: "x{i + 1}" }}' for i in range(layers)]
+    message = read_net_text(
+        'layer { name: "in" type: "Input" top: "x0" input_param { shape { dim: 1 dim: 2 } } }\n'
+        + "\n".join(chain)
+        + f'\nlayer {{ name: "l" type: "EuclideanLoss" bottom: "x{layers}" bottom: "x0" top: "l" }}'
+    )
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        train_graph(Net(message, 0, NetOptions(inputs={})), ReferenceDevice(), force_backward=True)
+    finally:
+        sys.settrace(previous)
+    return count
+
+
+def test_twice_the_layers_take_twice_the_work():
+    lines_run(2)  # imports
+    counts = [lines_run(layers) for layers in (40, 80, 160)]
+    assert counts[2] - counts[1] < 2.1 * (counts[1] - counts[0])

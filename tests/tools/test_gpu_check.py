@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from layermem.backends.cuda import inner_parts
-from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16
+from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window

@@ -8,7 +8,8 @@ from itertools import groupby
 
 import pytest
 
-from layermem.backends.cuda.implicit_gemm import ENGINES, FPROP, conv_fprop
+from layermem.backends.cuda.gemm_tiles import ENGINES, FPROP
+from layermem.backends.cuda.implicit_gemm import conv_fprop
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from layermem.backends.cuda import conv_patch
-from layermem.backends.cuda.implicit_gemm import SMS, Engine
+from layermem.backends.cuda.gemm_tiles import SMS, Engine
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.warpgroup import WarpgroupEngine, tiles_of
 from tools.gpu.every_kernel import Check

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from layermem.backends.cuda import implicit_gemm, warpgroup
-from layermem.backends.cuda.implicit_gemm import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
+from layermem.backends.cuda import gemm_tiles, warpgroup
+from layermem.backends.cuda.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
 from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
 from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
@@ -70,7 +70,7 @@ class Check(NamedTuple):
     name: str
     precision: str
     make: Callable[[Way], Checked]
-    tile: implicit_gemm.Tile | WarpgroupTile | None = None
+    tile: gemm_tiles.Tile | WarpgroupTile | None = None
     storage: str = ""
 
     @property
@@ -89,7 +89,7 @@ class Check(NamedTuple):
     @contextmanager
     def tiles(self) -> Iterator[None]:
         """A context in which products choose only `tile`, and all run by warpgroups if it is one of theirs."""
-        kept = implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS
+        kept = gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS
         if isinstance(self.tile, WarpgroupTile):
             warpgroup.PAYS = warpgroup.ALWAYS
             if self.tile.is_packed:
@@ -98,11 +98,11 @@ class Check(NamedTuple):
             else:
                 warpgroup.WARPGROUP_TILES = (self.tile,)
         elif self.tile:
-            implicit_gemm.TILES = (self.tile,)
+            gemm_tiles.TILES = (self.tile,)
         try:
             yield
         finally:
-            implicit_gemm.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS = kept
+            gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS = kept
 
 
 class Rounded:
@@ -164,7 +164,7 @@ def products(brief: bool) -> Iterator[Check]:
 
 def words(precision: str) -> tuple[str, ...]:
     """Types of blobs that products take, "" for fp32."""
-    if precision in implicit_gemm.WIDENING:
+    if precision in gemm_tiles.WIDENING:
         return ("", *NARROW)
     return ("", "bf16") if precision == "bf16" else ("",)
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
-from layermem.backends.cuda.implicit_gemm import (
+from layermem.backends.cuda.gemm_tiles import (
     ALL_TILES,
     DGRAD,
     ENGINES,
@@ -27,22 +27,20 @@ from layermem.backends.cuda.implicit_gemm import (
     PACKED_BF16,
     WGRAD,
     Engine,
-    Split,
-    conv_dgrad,
-    conv_fprop,
-    conv_wgrad,
     engine_for,
 )
+from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.warpgroup import PACKED_TILES, PRECISIONS, WARPGROUP_TILES, WarpgroupTile, engine_of
+from layermem.backends.cuda.wgrad import Split, conv_wgrad
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
 from tools.gpu.whole_numbers import Gpu, Operands, Places, said
 
-Tile = implicit_gemm.Tile | WarpgroupTile
+Tile = gemm_tiles.Tile | WarpgroupTile
 Wrong = dict[str, str]  # faults by kernel
 Run = Callable[[Operands, Engine, Places], Wrong]
 ONE_IN = 36  # a brief run makes one in 36 of all checks

@@ -30,29 +30,24 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from layermem.api import build_net
-from layermem.backends.cuda import conv_patch, implicit_gemm, inner_parts, warpgroup
+from layermem.backends.cuda import conv_patch, gemm_tiles, inner_parts, warpgroup, wgrad
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.implicit_gemm import (
+from layermem.backends.cuda.gemm_tiles import (
     DGRAD,
     ENGINES,
     FPROP,
-    MAX_PARTS,
-    NO_EPILOGUE,
     PACKED_BF16,
     PRODUCTS,
     WGRAD,
     Engine,
-    Split,
-    conv_dgrad,
-    conv_fprop,
-    conv_wgrad,
     group_channels,
-    split_of,
     takes_narrow,
     windows,
 )
+from layermem.backends.cuda.implicit_gemm import NO_EPILOGUE, conv_dgrad, conv_fprop
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.launch import Launch, ceil_div
+from layermem.backends.cuda.wgrad import MAX_PARTS, Split, conv_wgrad, split_of
 from layermem.errors import DeviceError
 from layermem.ops import Conv, ConvProblem, InnerProduct, Window
 from tools.gpu.gpu import Gpu
@@ -70,7 +65,7 @@ CANDIDATE_SECONDS = 10  # after which a candidate counts as hung
 FASTEST = 3  # tiles of weight gradients and inner products that are timed in every split
 MOST_PART_BYTES = 2 << 30
 MOST_ROWS = 512  # most rows of an inner product whose sums are split into parts
-LEAST_PIECE = 2 * implicit_gemm.DEPTH  # smallest number of windows of a piece of an image
+LEAST_PIECE = 2 * gemm_tiles.DEPTH  # smallest number of windows of a piece of an image
 FEWEST_CHANNELS = 4  # smallest number of channels of an image that is not the data of a net
 OPS = ("fprop", "dgrad", "wgrad")
 STEPS = {"fprop": FPROP, "dgrad": DGRAD, "wgrad": WGRAD}
@@ -179,7 +174,7 @@ def describe(problem: ConvProblem) -> Row:
 
 
 def matrices(problem: ConvProblem, op: str) -> tuple[int, int, int, int]:
-    """Rows, columns and depth of an op's matrices, and their number (implicit_gemm.py)."""
+    """Rows, columns and depth of an op's matrices, and their number (gemm_tiles.py)."""
     channels, outputs = group_channels(problem)
     taps, (stride_h, stride_w) = prod(problem.kernel), problem.stride
     if op == "fprop":
@@ -312,7 +307,7 @@ def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) ->
                 weights = places.weights(engine, DGRAD)
                 yield Candidate(op, [conv_dgrad(engine, problem, places.out, places.maps, weights)])
             else:
-                yield wgrad(engine, problem, places, split_of(problem))
+                yield of_wgrad(engine, problem, places, split_of(problem))
 
 
 def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
@@ -322,12 +317,12 @@ def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> It
             if STEPS[op] not in products:
                 continue
             if op == "wgrad":
-                yield from (wgrad(engine, problem, places, split) for split in splits(problem))
+                yield from (of_wgrad(engine, problem, places, split) for split in splits(problem))
             elif not engine.is_packed and not engine.by_warpgroups:  # inner_parts.py
                 yield from (in_parts(engine, problem, places, op, parts) for parts in inner_counts(problem, op))
 
 
-def wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
+def of_wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
     launches = conv_wgrad(engine, problem, places.out, places.maps, places.image, False, places.parts, split=split)
     return Candidate("wgrad", list(launches), split.parts, split)
 
@@ -357,8 +352,8 @@ def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextM
             yield engine.by_warpgroups.intersection(own.products), only
         return
     yield PRODUCTS, nullcontext()
-    for tile in implicit_gemm.ALL_TILES:  # includes 64x32, which only kernels of few channels have
-        yield tile.products, patch.object(implicit_gemm, "TILES", (tile,))
+    for tile in gemm_tiles.ALL_TILES:  # includes 64x32, which only kernels of few channels have
+        yield tile.products, patch.object(gemm_tiles, "TILES", (tile,))
 
 
 def tile_of(function: str) -> str:
@@ -369,7 +364,7 @@ def tile_of(function: str) -> str:
         return WARPGROUPS + found["tile"]
     if found["patch"]:
         return f"patch {found['tile']}"
-    kind = {"1": "single ", str(implicit_gemm.FEW): "few "}.get(found["width"], "")
+    kind = {"1": "single ", str(gemm_tiles.FEW): "few "}.get(found["width"], "")
     return kind + found["tile"]
 
 
@@ -383,7 +378,7 @@ def splits(problem: ConvProblem) -> list[Split]:
         found.append(Split(each, ceil_div(problem.n, each)))
         parts *= 2
     while problem.n * pieces <= most and windows(problem) >= pieces * LEAST_PIECE:
-        count = ceil_div(windows(problem), implicit_gemm.piece_windows(problem, pieces))
+        count = ceil_div(windows(problem), wgrad.piece_windows(problem, pieces))
         found.append(Split(1, problem.n * count, count))
         pieces *= 2
     return list(dict.fromkeys(found))
@@ -414,7 +409,7 @@ def chosen(problem: ConvProblem, op: str, precision: str, capability: str) -> tu
     engine = warpgroup.engine_of(call_of(precision, capability), "x0", problem)
     parts = inner_chosen(problem, op) if not engine.is_packed else 1
     if op == "wgrad":
-        found = wgrad(engine, problem, NOWHERE, split_of(problem))
+        found = of_wgrad(engine, problem, NOWHERE, split_of(problem))
     elif parts > 1:
         found = in_parts(engine_of(precision), problem, NOWHERE, op, parts)
     else:

@@ -15,7 +15,7 @@ import numpy as np
 
 from layermem.backends.cuda import check
 from layermem.backends.cuda.base import FLOAT, itemsize
-from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, WGRAD, Engine
+from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, WGRAD, Engine
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.weight_tiles import operand_weights, tiles_bytes
 from layermem.ops import ConvProblem, Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from layermem.backends.cpu import normalization
+from layermem.backends.cpu import scale
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
 from layermem.backends.cpu.launch import launch
@@ -20,25 +20,25 @@ def as_scale(call: CpuCall) -> CpuCall:
 
 
 def forward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
-    return normalization.scale_forward_workspace_bytes(op.scale, roles)
+    return scale.scale_forward_workspace_bytes(op.scale, roles)
 
 
 @kernel(Axpy, "forward", workspace=forward_workspace_bytes)
 def axpy_forward(op: Axpy, call: CpuCall) -> list[Launch]:
     y = call["y0"]
     return [
-        *(normalization.scale_forward(op.scale, as_scale(call)) or ()),
+        *(scale.scale_forward(op.scale, as_scale(call)) or ()),
         launch("eltwise_sum", op.x.count, y=y, xs=[y, call["x2"]], coefficients=[1.0, 1.0]),
     ]
 
 
 def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
-    return normalization.scale_backward_workspace_bytes(op.scale, roles)
+    return scale.scale_backward_workspace_bytes(op.scale, roles)
 
 
 @kernel(Axpy, "backward", workspace=backward_workspace_bytes)
 def axpy_backward(op: Axpy, call: CpuCall) -> Launches:
-    return normalization.scale_backward(op.scale, as_scale(call))
+    return scale.scale_backward(op.scale, as_scale(call))
 
 
 @kernel(Axpy, "residual_backward")

@@ -1,78 +1,14 @@
-"""LRN, BatchNorm, Scale and Bias, and the fusion of a BatchNorm with the Scale and ReLU that follow it."""
+"""BatchNorm, and its fusion with the Scale and ReLU that follow it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.broadcast import Broadcast
-from layermem.backends.cpu.copy import copy_unless_shared
 from layermem.backends.cpu.launch import Channels, launch, query
-from layermem.backends.cpu.slices import RowsOfBatch, channel_sums, is_slice, rows_of_batch
-from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
+from layermem.backends.cpu.slices import RowsOfBatch, rows_of_batch
+from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
-
-# -- LRN ---------------------------------------------------------------------------------------------------------------
-
-
-class LrnShape(TypedDict):
-    n: int
-    h: int
-    w: int
-    c: int
-    size: int
-    across: bool
-
-
-def lrn_shape(op: LRN) -> LrnShape:
-    n, c, h, w = op.x.shape
-    return {"n": n, "h": h, "w": w, "c": c, "size": op.size, "across": op.across}
-
-
-def lrn_forward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
-    return query("lrn_workspace_bytes", **lrn_shape(op), backward=False)
-
-
-def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
-    return query("lrn_workspace_bytes", **lrn_shape(op), backward=True)
-
-
-@kernel(LRN, "forward", workspace=lrn_forward_workspace_bytes)
-def lrn_forward(op: LRN, call: CpuCall) -> list[Launch]:
-    return [
-        launch(
-            "lrn_forward",
-            **lrn_shape(op),
-            alpha=op.alpha,
-            k=op.k,
-            beta=op.beta,
-            out=call["y0"],
-            x=call["x0"],
-            workspace=call.workspace,
-        )
-    ]
-
-
-@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes)
-def lrn_backward(op: LRN, call: CpuCall) -> list[Launch]:
-    return [
-        launch(
-            "lrn_backward",
-            **lrn_shape(op),
-            alpha=op.alpha,
-            k=op.k,
-            beta=op.beta,
-            out=call["dx0"],
-            x=call["x0"],
-            dy=call["dy0"],
-            accumulate=call.accumulates("dx0"),
-            workspace=call.workspace,
-        )
-    ]
-
-
-# -- BatchNorm ---------------------------------------------------------------------------------------------------------
 
 
 def channels(op: BatchNorm | BatchNormScale) -> Channels:
@@ -435,136 +371,6 @@ def batch_norm_scale_input_gradient(op: BatchNormScale, call: CpuCall) -> list[L
             **rows_of_norm(op),
         )
     ]
-
-
-# -- Scale and Bias ----------------------------------------------------------------------------------------------------
-
-
-def offset_unless_absent(address: int, offset: int) -> int:
-    return address + offset if address else 0
-
-
-def scale_forward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
-    broadcast = Broadcast(op)
-    return 2 * broadcast.nbytes if broadcast.copied else 0
-
-
-def scale_backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
-    broadcast = Broadcast(op)
-    return query("scale_backward_workspace_bytes", broadcast.shape) + (3 * broadcast.nbytes if broadcast.copied else 0)
-
-
-@kernel(Scale, "forward", workspace=scale_forward_workspace_bytes)
-def scale_forward(op: Scale, call: CpuCall) -> list[Launch]:
-    broadcast = Broadcast(op)
-    factor, before_factor = broadcast.operand(call, op.operand, call.workspace)
-    bias, before_bias = broadcast.operand(call, op.bias, call.workspace + broadcast.nbytes)
-    blocks = [
-        launch(
-            "scale_forward",
-            broadcast.shape,
-            y=call["y0"] + i,
-            x=call["x0"] + i,
-            factor=factor + w,
-            bias=offset_unless_absent(bias, w),
-        )
-        for i, w, _ in broadcast.blocks()
-    ]
-    return [*before_factor, *before_bias, *blocks]
-
-
-@kernel(Bias, "forward", workspace=scale_forward_workspace_bytes)
-def bias_forward(op: Bias, call: CpuCall) -> list[Launch]:
-    broadcast = Broadcast(op)
-    bias, before = broadcast.operand(call, op.operand, call.workspace)
-    blocks = [
-        launch("bias_forward", broadcast.shape, y=call["y0"] + i, x=call["x0"] + i, bias=bias + w)
-        for i, w, _ in broadcast.blocks()
-    ]
-    return [*before, *blocks]
-
-
-def scale_carry_bytes(op: Scale | Bias, role: str) -> int | None:
-    """Bytes to carry, if the operand is a parameter over channels, in one block; else None."""
-    broadcast = Broadcast(op)
-    if 0 not in op.summed or broadcast.leading or not op.operand.startswith("w"):
-        return None
-    whole = rows_of_batch(op, broadcast.outer)["of"]
-    return query("channel_sums_carry_bytes", (whole, broadcast.width, broadcast.inner), broadcast.outer)
-
-
-def sums_of_slice(op: Scale | Bias, call: CpuCall, role: str | None, kind: str, copy: int) -> list[Launch]:
-    if role is None:
-        return []
-    broadcast = Broadcast(op)
-    out, accumulate, after = broadcast.gradient(call, role, copy)
-    return [*channel_sums(op, call, role, kind, broadcast.outer, broadcast.shape, out, accumulate), *after]
-
-
-@kernel(Scale, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
-def scale_backward(op: Scale, call: CpuCall) -> list[Launch]:
-    broadcast, dbias_role = Broadcast(op), f"d{op.bias}" if op.bias else None
-    copies = call.workspace + query("scale_backward_workspace_bytes", broadcast.shape)
-    if is_slice(op) and op.operand.startswith("w"):
-        factor, before = broadcast.operand(call, op.operand, copies)
-        sums = sums_of_slice(op, call, f"d{op.operand}", "product", copies + broadcast.nbytes)
-        sums += sums_of_slice(op, call, dbias_role, "plain", copies + 2 * broadcast.nbytes)
-        if "dx0" in call:
-            dx = launch(
-                "scale_backward",
-                broadcast.shape,
-                dx=call["dx0"],
-                dy=call["dy0"],
-                factor=factor,
-                accumulate_dx=call.accumulates("dx0"),
-            )
-            sums += [*before, dx]
-        return sums
-    factor, before = broadcast.operand(call, op.operand, copies)
-    dfactor, accumulate_dfactor, after_dfactor = broadcast.gradient(call, f"d{op.operand}", copies + broadcast.nbytes)
-    dbias, accumulate_dbias, after_dbias = broadcast.gradient(call, dbias_role, copies + 2 * broadcast.nbytes)
-    blocks = [
-        launch(
-            "scale_backward",
-            broadcast.shape,
-            dx=offset_unless_absent(call["dx0"], i),
-            dfactor=offset_unless_absent(dfactor, w),
-            dbias=offset_unless_absent(dbias, w),
-            x=offset_unless_absent(call["x0"], i),
-            dy=call["dy0"] + i,
-            factor=offset_unless_absent(factor, w),
-            accumulate_dx=call.accumulates("dx0"),
-            accumulate_dfactor=accumulate_dfactor or repeated,
-            accumulate_dbias=accumulate_dbias or repeated,
-            workspace=call.workspace,
-        )
-        for i, w, repeated in broadcast.blocks()
-    ]
-    return [*before, *blocks, *after_dfactor, *after_dbias]
-
-
-@kernel(Bias, "backward", workspace=scale_backward_workspace_bytes, carry=scale_carry_bytes)
-def bias_backward(op: Bias, call: CpuCall) -> list[Launch]:
-    broadcast = Broadcast(op)
-    copies = call.workspace + query("scale_backward_workspace_bytes", broadcast.shape)
-    launches: list[Launch] = []
-    if is_slice(op) and op.operand.startswith("w"):
-        dbias, after = 0, sums_of_slice(op, call, f"d{op.operand}", "plain", copies)
-    else:
-        dbias, accumulate, after = broadcast.gradient(call, f"d{op.operand}", copies)
-    if dbias:
-        launches += [
-            launch(
-                "scale_backward",
-                broadcast.shape,
-                dbias=dbias + w,
-                dy=call["dy0"] + i,
-                accumulate_dbias=accumulate or repeated,
-                workspace=call.workspace,
-            )
-            for i, w, repeated in broadcast.blocks()
-        ]
-    return [*launches, *after, *(copy_unless_shared(call, "dx0", "dy0") if "dx0" in call else [])]
 
 
 @kernel(MovingAverage, "average")

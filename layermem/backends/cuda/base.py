@@ -35,7 +35,7 @@ def itemsize(storage: str) -> int:
 class CudaCall(KernelCall):
     """A bound op; addresses are the device's.
 
-    precision    of matrix products, one of implicit_gemm.ENGINES
+    precision    of matrix products, one of gemm_tiles.ENGINES
     error_flag   address of an int that kernels raise to the largest invalid label; 0 where the op reads no labels
     capability   of the GPU: "90" for sm_90; without one the engine of every GPU computes products
     multiprocessors   of the GPU; 0 for as many as the nominal one has.  They change grids, and no bit

@@ -20,16 +20,9 @@ from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.depthwise import DepthwiseWgrad
 from layermem.backends.cuda.direct import DirectWgrad
 from layermem.backends.cuda.direct_problems import is_depthwise, is_direct_dgrad, is_direct_fprop, is_direct_wgrad
+from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP
 from layermem.backends.cuda.grouped import GroupedWgrad
-from layermem.backends.cuda.implicit_gemm import (
-    DGRAD,
-    FPROP,
-    Epilogue,
-    conv_dgrad,
-    conv_fprop,
-    epilogue_of,
-    masks_bytes,
-)
+from layermem.backends.cuda.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums

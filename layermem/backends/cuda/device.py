@@ -24,9 +24,9 @@ from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostByte
 from layermem.backends.cuda.driver.step_run import StepRun, record_event, wait_for
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.families import families_off
+from layermem.backends.cuda.gemm_tiles import DEPTH, ENGINES
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
-from layermem.backends.cuda.implicit_gemm import DEPTH, ENGINES
 from layermem.backends.cuda.inner_parts import dgrad_parts
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update_parameters

@@ -4,7 +4,7 @@ A family is off where LAYERMEM_WITHOUT names it, or where its kernels failed the
 The table has a row for each family that other kernels can stand in for; every other module of cuda/ is a family of its
 own, which no step can do without.  Each family is decided at one place, which reads `is_on`:
 
-    warpgroups  warpgroup.engine_of        packed     implicit_gemm.takes_narrow
+    warpgroups  warpgroup.engine_of        packed     gemm_tiles.takes_narrow
     patch       conv_patch.pays            moments    warpgroup.leaves_moments
     sums        warpgroup.leaves_norm_sums depthwise, grouped   direct_problems
 

@@ -12,22 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
-from layermem.backends.cuda.implicit_gemm import (
-    DGRAD,
-    FPROP,
-    Epilogue,
-    conv_dgrad,
-    conv_fprop,
-    conv_wgrad,
-    epilogue_of,
-    masks_bytes,
-    split_of,
-)
+from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP
+from layermem.backends.cuda.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
 from layermem.backends.cuda.inner_parts import (
     PIXEL,
     dgrad_in_parts,
@@ -40,6 +31,7 @@ from layermem.backends.cuda.inner_parts import (
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import engine_of
 from layermem.backends.cuda.weight_tiles import operand_weights
+from layermem.backends.cuda.wgrad import conv_wgrad, split_of
 from layermem.backends.cuda.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
@@ -133,7 +125,7 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     epilogue = epilogue._replace(bias=columns_of(op, epilogue.bias))
     yield from copies
     if is_in_parts(op, "forward"):
-        engine = implicit_gemm.engine_of(call, "x0")
+        engine = gemm_tiles.engine_of(call, "x0")
         yield from fprop_in_parts(engine, op, call["y0"], x, call["w0"], epilogue, workspace.next)
     else:
         engine = engine_of(call, "x0", whole_problem(op))
@@ -187,7 +179,7 @@ def inner_product_dgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
     yield from [*copies, *rounding]
     in_place = accumulate and not reorders
     if is_in_parts(op, "dgrad"):
-        engine, maps = implicit_gemm.engine_of(call, "dx0"), columns_of(op, dy)
+        engine, maps = gemm_tiles.engine_of(call, "dx0"), columns_of(op, dy)
         yield from dgrad_in_parts(engine, op, dx, maps, call["w0"], workspace.next, accumulate=in_place)
     elif op.band is not None:
         maps, pitch, resume = columns_of(op, dy), pitch_of(op), not op.band.is_first

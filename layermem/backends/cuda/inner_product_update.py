@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.implicit_gemm import conv_wgrad, split_of
 from layermem.backends.cuda.inner_product import columns_of, conv_problem, narrow_blobs, whole_problem
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.update import update
 from layermem.backends.cuda.warpgroup import engine_of
+from layermem.backends.cuda.wgrad import conv_wgrad, split_of
 from layermem.ops import ConvProblem, InnerProductUpdate
 
 BAND_BYTES = 2**26  # of gradient at once: several waves of tiles

@@ -1,4 +1,4 @@
-"""One GPU for each architecture, by which tiles of matrix products are chosen (implicit_gemm.py).
+"""One GPU for each architecture, by which tiles of matrix products are chosen (gemm_tiles.py).
 
 A tile changes no bit, so these are estimates that cost at most time.  What bits depend on, the splits of weight
 gradients and of inner products, follows the H200 on every GPU.

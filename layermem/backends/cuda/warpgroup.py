@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles, implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.families import is_on
-from layermem.backends.cuda.implicit_gemm import (
+from layermem.backends.cuda.gemm_tiles import (
     DEPTH,
     DGRAD,
     DGRAD_SUMS,
@@ -30,8 +30,8 @@ from layermem.backends.cuda.implicit_gemm import (
     Engine,
     group_channels,
     windows,
-    writes_moments,
 )
+from layermem.backends.cuda.implicit_gemm import writes_moments
 from layermem.backends.cuda.launch import Launch, ceil_div, launch
 from layermem.backends.struct_layout import StructValue
 from layermem.ops import ConvProblem
@@ -82,7 +82,7 @@ ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product i
 
 class WarpgroupTile(NamedTuple):
     """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage (modelled
-    as the paces of implicit_gemm.py are)."""
+    as the paces of gemm_tiles.py are)."""
 
     m: int
     n: int
@@ -207,7 +207,7 @@ def shapes_name(engine: Engine) -> str:
 
 def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
-    engine = implicit_gemm.engine_of(call, image)
+    engine = gemm_tiles.engine_of(call, image)
     if call.capability != CAPABILITY or not shapes_name(engine) or not is_on("warpgroups"):
         return engine
     if engine.vector_width(whole, *group_channels(whole)) != width_of(engine):

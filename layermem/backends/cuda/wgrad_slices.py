@@ -26,18 +26,16 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace, suffix
-from layermem.backends.cuda.implicit_gemm import (
-    DEPTH,
-    Engine,
+from layermem.backends.cuda.gemm_tiles import DEPTH, Engine, windows
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.wgrad import (
     Split,
     conv_wgrad,
     conv_wgrad_workspace_bytes,
     split_of,
     sum_parts,
     wgrad_splits,
-    windows,
 )
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import BatchSlice, ConvProblem, Window
 
 PIXEL = Window(1, 1)

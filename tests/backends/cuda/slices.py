@@ -8,15 +8,15 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm, narrow_products, wgrad_slices
-from layermem.backends.cuda.implicit_gemm import Split
+from layermem.backends.cuda import cuda_kernels, narrow_products, wgrad, wgrad_slices
+from layermem.backends.cuda.wgrad import Split
 from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, ConvProblem, OpRecord
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
 from tests.layers.harness import Run, wants_of
 
-SPLITTING = (implicit_gemm, wgrad_slices)  # modules that have a `split_of`
+SPLITTING = (wgrad, wgrad_slices)  # modules that have a `split_of`
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, of slices, of the whole batch
 GRADIENTS = ("dx", "dw")
 OF_THE_WHOLE = ("items", "normalizer")  # fields that a slice's record takes from that of the whole batch

@@ -14,10 +14,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import copy, depthwise, implicit_gemm, warpgroup
-from layermem.backends.cuda.implicit_gemm import COMMON_TILES, sum_parts
+from layermem.backends.cuda import copy, depthwise, gemm_tiles, warpgroup
+from layermem.backends.cuda.gemm_tiles import COMMON_TILES
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.backends.cuda.wgrad import sum_parts
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, layer_of
@@ -103,7 +104,7 @@ def moments() -> None:
 
 
 def sums() -> None:
-    with patched((implicit_gemm, "TILES", COMMON_TILES[:1])):
+    with patched((gemm_tiles, "TILES", COMMON_TILES[:1])):
         way = replace(RACE, precision="tf32")
         stated, left, _ = dgrad("one tile of some rows", way, np.random.default_rng(3), accumulate=True)
     np.testing.assert_array_equal(left, stated)
@@ -172,10 +173,12 @@ PHASES_WITHOUT_TAPS = by_warpgroups("num_output: 8 kernel_size: 1 stride: 2", (4
 # What launches the kernels of a file: each of its barriers shows in one of these, which are tried in this order.
 PROGRAMS: Mapping[str, Sequence[Program]] = {
     "batch_norm.cuh": [layer("BatchNorm by quads"), layer("BatchNorm")],
+    "batch_norm_backward.cuh": [layer("BatchNorm by quads"), layer("BatchNorm")],
     "channel_sums.cu": [splits],
     "channel_sums.cuh": [layer("Convolution by quads")],
     "common.cuh": [layer("Normalize of items, by blocks")],
-    "conv.cuh": [moments, sums, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
+    "conv_dgrad.cuh": [sums, layer("Convolution by quads", "tf32"), layer("Convolution")],
+    "conv_fprop.cuh": [moments, layer("Convolution by quads", "tf32"), layer("Convolution"), patch],
     "conv_patch.cuh": [patch],
     "conv_sums.cuh": [sums],
     "conv_warpgroup.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
@@ -187,6 +190,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],
     "warpgroup_gemm.cuh": [DEEP, packed],
+    "warpgroup_tiles.cuh": [PHASES_WITHOUT_TAPS, DEEP, packed, packed_and_masked],
     "warpgroup_units.cuh": [moments_by_warpgroups, sums_by_warpgroups],
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import wgrad
 from layermem.backends.cuda.channel_sums import BLOCKS, MIN_ROWS, Columns, channel_sums, merge_lanes, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.ops import ConvProblem, Window
@@ -92,13 +92,13 @@ def test_splits_are_added_in_their_order_bit_for_bit(splits, outputs, way, memor
     dw, left = placed(memory, rng.standard_normal(size)), placed(memory, np.full(size, np.nan))
     before, first = dw.copy(), in_order(parts[:splits], None)
     addresses = dw.ctypes.data, parts.ctypes.data, splits
-    run(implicit_gemm.sum_parts(problem, *addresses, False, left=left.ctypes.data), way)
+    run(wgrad.sum_parts(problem, *addresses, False, left=left.ctypes.data), way)
     assert dw.tobytes() == first.tobytes() and left.tobytes() == parts[splits].tobytes()
-    run(implicit_gemm.sum_parts(problem, *addresses, False, begun=dw.ctypes.data), way)
+    run(wgrad.sum_parts(problem, *addresses, False, begun=dw.ctypes.data), way)
     second = in_order(parts[:splits], first)
     assert dw.tobytes() == second.tobytes()
     dw[...] = before
-    run(implicit_gemm.sum_parts(problem, *addresses, True), way)
+    run(wgrad.sum_parts(problem, *addresses, True), way)
     assert dw.tobytes() == (before + first).tobytes()
     memory.check()
 
@@ -106,5 +106,5 @@ def test_splits_are_added_in_their_order_bit_for_bit(splits, outputs, way, memor
 @pytest.mark.parametrize("aligned", [True, False])
 def test_splits_move_16_bytes_at_a_time_where_all_arrays_are_aligned(aligned):
     problem = ConvProblem(2, 4, 4, Window(1, 1), Window(1, 1))
-    launch = implicit_gemm.sum_parts(problem, 256, 512 if aligned else 516, 3, False)
+    launch = wgrad.sum_parts(problem, 256, 512 if aligned else 516, 3, False)
     assert launch.function == ("sum_splits_v4" if aligned else "sum_splits_v1")

@@ -10,7 +10,7 @@ import pytest
 
 from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import SHARED_BYTES
-from layermem.backends.cuda.implicit_gemm import ENGINES, PRODUCTS, VECTOR
+from layermem.backends.cuda.gemm_tiles import ENGINES, PRODUCTS, VECTOR
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
 from tests.backends.cuda.compiled import CompiledKernel, CompileError, can_compile, compiled, read_reports
 from tests.backends.cuda.harness import kernel_names
@@ -36,6 +36,7 @@ def test_kernels_keep_to_what_their_launches_rely_on(module):
     hold(module, "90")
 
 
+@pytest.mark.whole
 @needs_nvcc
 @pytest.mark.samples(len(OTHERS))
 @pytest.mark.parametrize("module, capability", OTHERS)
@@ -52,6 +53,7 @@ def hold(module: str, capability: str) -> None:
         assert each.static_shared <= SHARED_BYTES, each
 
 
+@pytest.mark.whole
 @needs_nvcc
 @pytest.mark.samples(len(ENGINES))
 @pytest.mark.parametrize("precision", ENGINES)

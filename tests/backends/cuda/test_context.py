@@ -21,9 +21,11 @@ def test_without_pycuda_the_error_says_what_its_installation_needs(monkeypatch):
 
 LAUNCH = """
 import sys
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES, Split, conv_dgrad, conv_fprop, wgrad_splits
+from layermem.backends.cuda.gemm_tiles import ENGINES, TILES
+from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
+from layermem.backends.cuda.wgrad import Split, wgrad_splits
 from layermem.errors import DeviceError
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
@@ -37,8 +39,8 @@ class OnlyDynamic(Driver):
 precision, name, kind = sys.argv[1:4]
 driver = (OnlyDynamic if kind == "only dynamic" else Driver)(0)
 (tile,) = (each for each in TILES if each.name == name)
-by_time = implicit_gemm.by_time
-implicit_gemm.by_time = lambda *arguments: [tile, *(each for each in by_time(*arguments) if each != tile)]
+by_time = gemm_tiles.by_time
+gemm_tiles.by_time = lambda *arguments: [tile, *(each for each in by_time(*arguments) if each != tile)]
 window, memory, engine = Window(9, 3, 1, 1, 1), driver.allocate(1 << 20), ENGINES[precision]
 place = int(memory)
 problem, maps, image = ConvProblem(2, 4, 8, window, window), place + (1 << 18), place + (1 << 19)
@@ -180,7 +182,8 @@ def test_shared_memory_takes_all_of_the_carveout():
     done = run(
         """
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.backends.cuda.gemm_tiles import ENGINES
+from layermem.backends.cuda.implicit_gemm import conv_fprop
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
 driver, window = Driver(0), Window(9, 3, 1, 1, 1)

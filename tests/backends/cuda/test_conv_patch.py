@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import conv_patch, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import BF16_OF_DATA, ENGINES, NO_EPILOGUE, Epilogue, conv_fprop
+from layermem.backends.cuda import conv_patch, gemm_tiles, implicit_gemm
+from layermem.backends.cuda.gemm_tiles import BF16_OF_DATA, ENGINES
+from layermem.backends.cuda.implicit_gemm import NO_EPILOGUE, Epilogue, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.backends.cuda.launch import Launch
 from layermem.ops import NARROW, ConvProblem, Window
@@ -113,7 +114,7 @@ def test_a_patch_stays_in_its_shared_memory_and_has_no_races(name, precision, mo
     both(PROBLEMS[name], precision, leaves_moments=name == "wide windows", mode=mode)
 
 
-def engines_of_data() -> list[implicit_gemm.Engine]:
+def engines_of_data() -> list[gemm_tiles.Engine]:
     widening = (ENGINES[name].on(word, wide_image=True) for name in ("fp32", "tf32") for word in NARROW)
     return [*widening, BF16_OF_DATA]
 

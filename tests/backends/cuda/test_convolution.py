@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.arena import UNTOUCHED
-from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import (
+from layermem.backends.cuda import gemm_tiles, wgrad
+from layermem.backends.cuda.gemm_tiles import (
     DGRAD,
     ENGINES,
     FPROP,
@@ -15,14 +15,12 @@ from layermem.backends.cuda.implicit_gemm import (
     PACKED_BF16,
     WGRAD,
     Engine,
-    Split,
-    conv_fprop,
-    conv_wgrad_workspace_bytes,
     cycles,
-    split_of,
     tile_for,
     vector_width_of,
 )
+from layermem.backends.cuda.implicit_gemm import conv_fprop
+from layermem.backends.cuda.wgrad import Split, conv_wgrad_workspace_bytes, split_of
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
@@ -71,7 +69,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     xs, ws = filled(rng, layer, shape)
     found = []
     for tile in ENGINES["fp32"].tiles:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
         same = np.random.default_rng(3)
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
@@ -164,9 +162,9 @@ def test_a_weight_gradient_of_few_channels_has_the_bits_of_single_copies(precisi
     found = set()
     for tile in ENGINES[precision].of_few_channels.tiles:
         with monkeypatch.context() as patch:
-            patch.setattr(implicit_gemm, "TILES", (tile,))
+            patch.setattr(gemm_tiles, "TILES", (tile,))
             found.add(gradient())
-    monkeypatch.setattr(implicit_gemm, "_takes_few", lambda *_: False)
+    monkeypatch.setattr(wgrad, "_takes_few", lambda *_: False)
     assert found == {gradient()}
 
 
@@ -196,6 +194,7 @@ def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, pr
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(24)
 @pytest.mark.parametrize(
     "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]
@@ -224,7 +223,7 @@ def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatc
     bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1"), 1e-2)
     found = []
     for tile in ENGINES[precision].tiles:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
         case = Case(layer, xs, ws, Way(precision=precision), bounds, rng=np.random.default_rng(3))
         got = case.check() if shape[1] == 4 else case.check_once()  # overlays are no matter of the size
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})

@@ -41,8 +41,8 @@ PIECES: Mapping[str, tuple[str, ...]] = {
         "template <int ROW_BYTES>\nLM_FN unsigned long long shared_rows",
         "template <int PANEL_BYTES>\nLM_FN unsigned long long shared_columns",
     ),
+    "warpgroup_operands.cuh": ("template <class T>\nLM_FN void place_eight",),
     "warpgroup_gemm.cuh": (
-        "template <class T>\nLM_FN void place_eight",
         "template <int WIDTH, int THREADS, int PANEL>\nstruct PanelsOfTile",
         "template <class Panels, class Source>\nstruct PanelCopies",
     ),

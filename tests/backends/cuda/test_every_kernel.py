@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm, narrow_products
+from layermem.backends.cuda import cuda_kernels, gemm_tiles, narrow_products
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import ENGINES, TILES
+from layermem.backends.cuda.gemm_tiles import ENGINES, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
 from layermem.ops import NARROW, OpRecord
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
@@ -70,7 +70,7 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
         if any(kernel.startswith("convolution") for kernel in kernels):  # which depend on tiles and precision
             products.append(case)
     for tile in TILES:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
         for precision in ENGINES:
             found |= set().union(*(launched(case, precision) for case in products))
     of_every_gpu = [module for module in modules() if not module.endswith("_sm90a")]  # else test_warpgroup.py
@@ -90,10 +90,11 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     "name", ["Convolution by quads", "Convolution", "Convolution, wide and odd", "Convolution + residual + ReLU"]
 )
 def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     case_of(CASES[name], way).check()
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm
+from layermem.backends.cuda import cuda_kernels, gemm_tiles
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.layers import Layer
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
@@ -126,7 +126,7 @@ def test_the_backward_of_a_relu_in_the_epilogue_of_a_dgrad_changes_no_bit(name, 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 def test_every_tile_masks_what_its_dgrad_writes(tile, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     together, apart = masked_dgrad("whole bytes of two tiles", True, Way(precision=precision), rng)
     np.testing.assert_array_equal(together.view(np.uint32), apart.view(np.uint32))
 
@@ -152,7 +152,7 @@ def test_a_residual_in_the_epilogue_of_a_batch_norm_changes_no_bit(shape, rng):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 def test_every_tile_writes_the_mask_of_its_relu(tile, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     inner = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', (3, 4, 9, 8))
     xs, ws = drawn(rng, inner)
     dy, way = rng.standard_normal(inner.tops[0].shape), Way(precision=precision)

@@ -10,8 +10,8 @@ import pytest
 from layermem.backends.cuda import cuda_kernels, grouped
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.direct_problems import GROUP_SIZES, STRIDES
+from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.backends.cuda.grouped import GroupedWgrad, Parts, parts_of
-from layermem.backends.cuda.implicit_gemm import ENGINES
 from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.ops import BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import inner_product_update
-from layermem.backends.cuda.implicit_gemm import ENGINES
+from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.backends.cuda.inner_product import conv_problem
 from layermem.ops import InnerProductUpdate, Update
 from layermem.solver.rules import HISTORY_COUNTS

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, conv_fprop, writes_moments
+from layermem.backends.cuda import gemm_tiles
+from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16, WIDENING
+from layermem.backends.cuda.implicit_gemm import conv_fprop, writes_moments
 from layermem.backends.cuda.moments import Units, batch_moments
 from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
 from tests.backends.cuda.conv_moments import OF_OCTETS, PROBLEMS, forward, moments, problem_of
@@ -43,7 +44,7 @@ def test_units_are_added_up_in_the_stated_order(shape, rng):
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng)
     np.testing.assert_array_equal(found, moments(y))
     assert launches == (1 if tile.m == 128 else 2)
@@ -55,7 +56,7 @@ def test_a_convolution_leaves_the_moments_of_what_it_writes(name, tile, precisio
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "one float at a time"])
 def test_moments_are_of_what_is_stored_in_16_bits(name, tile, precision, word, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     for wide_image in (False, True):
         y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng, word, wide_image)
         np.testing.assert_array_equal(found, moments(y))
@@ -65,7 +66,7 @@ def test_moments_are_of_what_is_stored_in_16_bits(name, tile, precision, word, r
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OF_OCTETS)
 def test_packed_tiles_leave_the_moments_of_what_is_stored(name, tile, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     y, found, launches = forward(PROBLEMS[name], Way(precision="bf16"), rng, "bf16")
     np.testing.assert_array_equal(found, moments(y))
     assert launches == (2 if tile.m % 128 == 0 else 3)  # the first one rounds the weights
@@ -77,11 +78,12 @@ def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
     assert launches == 1
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     y, found, _ = forward(PROBLEMS["octets"], replace(way, precision="bf16"), rng, "bf16")
     np.testing.assert_array_equal(found, moments(y))
 
@@ -91,7 +93,7 @@ def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way,
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])
 def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, tile, way, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     y, found, _ = forward(PROBLEMS[name], way, rng)
     np.testing.assert_array_equal(found, moments(y))
 
@@ -100,7 +102,7 @@ def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, til
 @pytest.mark.parametrize("large", [each for each in ENGINES["tf32"].tiles if each.m > 128], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups"])
 def test_a_tile_of_several_units_leaves_the_moments_of_each(name, large, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (large,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (large,))
     y, found, launches = forward(PROBLEMS[name], Way(precision=precision), rng)
     np.testing.assert_array_equal(found, moments(y))
     assert launches == 1

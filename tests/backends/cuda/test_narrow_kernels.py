@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, takes_narrow
+from layermem.backends.cuda import cuda_kernels, gemm_tiles
+from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16, WIDENING, takes_narrow
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
@@ -47,6 +47,7 @@ def test_a_kernel_in_16_bits_has_the_bits_of_the_converted_operands(name, word):
     assert check(name, word) > 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", TAKING)
@@ -66,7 +67,7 @@ def test_a_product_on_tensor_cores_in_16_bits_has_the_bits_of_the_converted_oper
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["Convolution by quads", "Convolution, wide and odd"])
 def test_every_tile_in_16_bits_has_the_bits_of_the_converted_operands(name, tile, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     assert check(name, "bf16") > 0
 
 
@@ -95,15 +96,16 @@ def test_a_product_of_packed_tiles_is_that_of_its_operands(name):
 @pytest.mark.parametrize("name", OCTETS)
 def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
     settings, outputs, shape = OCTETS[name]
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     assert check(OpCase(name, conv_text(outputs, settings), {"small": [shape]}), "bf16", BF16, exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     assert check("Convolution by octets", "bf16", replace(way, precision="bf16"), exact=True) >= 3
 
 

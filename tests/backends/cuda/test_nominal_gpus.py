@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles, wgrad
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import (
+from layermem.backends.cuda.gemm_tiles import (
     BF16_OF_DATA,
     ENGINES,
     FPROP,
@@ -18,11 +18,11 @@ from layermem.backends.cuda.implicit_gemm import (
     PACKED_BF16,
     VECTOR,
     by_time,
-    conv_fprop,
     engine_of,
-    wgrad_splits,
 )
+from layermem.backends.cuda.implicit_gemm import conv_fprop
 from layermem.backends.cuda.nominal_gpus import GPUS, H200, nominal_gpu
+from layermem.backends.cuda.wgrad import wgrad_splits
 from layermem.ops import ConvProblem, Window
 from tests.emulator.test_driver_rules import OPT_IN
 
@@ -34,9 +34,9 @@ def test_on_an_h200_all_is_as_it_was():
     for engine in (*ENGINES.values(), PACKED_BF16, BF16_OF_DATA, ENGINES["tf32"].on("fp16")):
         assert engine.on_gpu(H200) == engine
         tables = [engine.paces, *([PACES_OF_FEW[engine.precision]] if engine in ENGINES.values() else [])]
-        for tile in implicit_gemm.ALL_TILES:  # so that the rule for other GPUs holds there too
+        for tile in gemm_tiles.ALL_TILES:  # so that the rule for other GPUs holds there too
             for paces in (table[tile.name] for table in tables if tile.name in table):
-                block = engine.shared_bytes(tile) + implicit_gemm.TABLE_BYTES * tile.m
+                block = engine.shared_bytes(tile) + gemm_tiles.TABLE_BYTES * tile.m
                 assert H200.paces(paces, block, tile.m * tile.n * engine.depth, engine.precision) == tuple(paces)
 
 
@@ -66,7 +66,7 @@ def test_a_tile_suits_the_architecture(precision, shape, gpu, tile):
     fitting = (
         each
         for each in by_time(engine, FPROP, *shape, VECTOR)
-        if engine.shared_bytes(each) + implicit_gemm.TABLE_BYTES * each.m <= most
+        if engine.shared_bytes(each) + gemm_tiles.TABLE_BYTES * each.m <= most
     )
     assert next(fitting).name == tile
 
@@ -82,7 +82,7 @@ def test_only_the_tile_of_a_launch_depends_on_the_gpu():
     for capability in map(str, sorted(GPUS)[1:]):
         engine = engine_of(CudaCall({}, precision="tf32", capability=capability), "x0")
         assert engine.gpu == nominal_gpu(capability) and engine.on_fp32.gpu == engine.gpu
-        split = implicit_gemm.split_of(problem)
+        split = wgrad.split_of(problem)
         launches.append(conv_fprop(engine, problem, 256, 512, 768))
         gradients.append(wgrad_splits(engine, problem, split, 256, 512, 768, range(split.parts), images=16))
     for each in (launches, gradients):

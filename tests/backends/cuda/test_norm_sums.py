@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import implicit_gemm
-from layermem.backends.cuda.implicit_gemm import ENGINES, PACKED_BF16, WIDENING, conv_dgrad
+from layermem.backends.cuda import gemm_tiles
+from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16, WIDENING
+from layermem.backends.cuda.implicit_gemm import conv_dgrad
 from layermem.backends.cuda.moments import SUMS, NormOperands, Units, gradient_sums
 from layermem.ops import NARROW, BatchNorm, BatchNormScale, BatchSlice, Scale, Tensor
 from tests.backends.cuda import norm_sums as stated
@@ -53,7 +54,7 @@ def test_units_are_added_up_in_the_stated_order(shape, relu, rng):
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", DGRADS)
 def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, tile, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     wanted, sums, launches = dgrad(name, Way(precision=precision), rng)
     np.testing.assert_array_equal(sums, wanted)
     quads = DGRADS[name].c // DGRADS[name].groups % 4 == DGRADS[name].k // DGRADS[name].groups % 4 == 0
@@ -66,7 +67,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, tile, precision, rng, m
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["channels of two tiles", "a group of rows alone", "depthwise", "in phases"])
 def test_the_sums_are_of_what_is_stored_in_16_bits(name, tile, precision, word, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     wanted, sums, launches = dgrad(name, Way(precision=precision), rng, accumulate=True, masked=True, word=word)
     np.testing.assert_array_equal(sums, wanted)
     assert launches == (1 if name in ("depthwise", "in phases") else 0)
@@ -77,18 +78,19 @@ def test_the_sums_are_of_what_is_stored_in_16_bits(name, tile, precision, word, 
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OF_OCTETS)
 def test_packed_tiles_leave_the_sums_of_what_is_stored(name, tile, accumulate, masked, relu, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     how = {"relu": relu, "accumulate": accumulate, "masked": masked, "word": "bf16"}
     wanted, sums, launches = dgrad(name, Way(precision="bf16"), rng, **how)
     np.testing.assert_array_equal(sums, wanted)
     assert launches == 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
 def test_the_sums_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     wanted, sums, _ = dgrad("octets", replace(way, precision="bf16"), rng, accumulate=True, word="bf16")
     np.testing.assert_array_equal(sums, wanted)
 
@@ -101,12 +103,13 @@ def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumul
     np.testing.assert_array_equal(sums, wanted)
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", IN_EPILOGUE)
 def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
     for tile in TILES:
-        monkeypatch.setattr(implicit_gemm, "TILES", (tile,))
+        monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
         wanted, sums, _ = dgrad(name, way, rng, accumulate=True)
         np.testing.assert_array_equal(sums, wanted)
 
@@ -114,7 +117,7 @@ def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, mo
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("large", [each for each in ENGINES["tf32"].tiles if each.m > 128], ids=lambda tile: tile.name)
 def test_a_tile_of_several_units_leaves_the_sums_of_each(large, precision, rng, monkeypatch):
-    monkeypatch.setattr(implicit_gemm, "TILES", (large,))
+    monkeypatch.setattr(gemm_tiles, "TILES", (large,))
     wanted, sums, launches = dgrad("channels of two tiles", Way(precision=precision), rng)
     np.testing.assert_array_equal(sums, wanted)
     assert launches == 0

@@ -12,18 +12,11 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, warpgroup
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import (
-    ENGINES,
-    FPROP,
-    PACKED_BF16,
-    WGRAD,
-    Split,
-    conv_dgrad,
-    conv_fprop,
-    conv_wgrad,
-)
+from layermem.backends.cuda.gemm_tiles import ENGINES, FPROP, PACKED_BF16, WGRAD
+from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, PAYS, WarpgroupTile, engine_of
+from layermem.backends.cuda.wgrad import Split, conv_wgrad
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op
@@ -85,6 +78,7 @@ def test_ends_are_those_of_every_gpu(name):
     assert check(CASES[name], "bf16", HOPPER, exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_they_stay_in_bounds_and_have_no_races(way):
@@ -338,7 +332,7 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+        for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(RING.join([others, ring.replace(right, wrong, 1)]), encoding="utf-8")
     for mode, order, copies in SHOWING:

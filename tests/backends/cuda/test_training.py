@@ -484,10 +484,10 @@ def test_hdf5_output_writes_the_rows_that_the_reference_writes(tmp_path):
 TILED = """
 import sys
 from layermem.backends.base import get_device
-from layermem.backends.cuda import implicit_gemm
+from layermem.backends.cuda import gemm_tiles
 from layermem.interactive.solver import Solver
 
-implicit_gemm.TILES = tuple(tile for tile in implicit_gemm.TILES if tile.name == sys.argv[2])
+gemm_tiles.TILES = tuple(tile for tile in gemm_tiles.TILES if tile.name == sys.argv[2])
 with Solver(sys.argv[1], device=get_device("cuda", precision=sys.argv[3])) as solver:
     solver.step(1)
 """

@@ -12,7 +12,7 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, warpgroup
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop, conv_wgrad
+from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import (
@@ -24,6 +24,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupEngine,
     engine_of,
 )
+from layermem.backends.cuda.wgrad import conv_wgrad
 from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
@@ -161,6 +162,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, 
     assert launches == 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
@@ -318,7 +320,8 @@ def test_modules_for_one_architecture_are_compiled_for_it_where_it_is():
 
 LAUNCH = """
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.implicit_gemm import ENGINES, conv_fprop
+from layermem.backends.cuda.gemm_tiles import (ENGINES)
+from layermem.backends.cuda.implicit_gemm import (conv_fprop)
 from layermem.backends.cuda.warpgroup import WarpgroupEngine
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
@@ -420,7 +423,7 @@ def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatc
     kept, changed = tmp_path / "kept", tmp_path / "changed"
     for folder in (kept, changed):
         folder.mkdir()
-        for own in ("conv_warpgroup.cuh", "warpgroup_units.cuh"):
+        for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
     for mode, order, copies in SHOWING:

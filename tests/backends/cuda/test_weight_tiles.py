@@ -9,7 +9,8 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels, narrow_products, warpgroup, weight_tiles
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import DGRAD, FPROP, PACKED_BF16, ConvProblem
+from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, PACKED_BF16
+from layermem.backends.cuda.implicit_gemm import ConvProblem
 from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes, tiles_bytes
 from layermem.ops import Conv, Deconv, Window

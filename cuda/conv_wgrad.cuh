@@ -1,0 +1,180 @@
+// conv_wgrad, split by split of the windows.  Notation: conv.cuh.
+#pragma once
+#include "conv_fprop.cuh"
+
+namespace lm {
+
+template <class Image, class Maps>
+struct ConvWgradArgs {
+    float* dw;           // [K,kh,kw,C/g], or `splits` of them back to back
+    const float* begun;  // [K,kh,kw,C/g] of the first split, as earlier slices left it
+    float* left;         // the same of the last split, where it goes on in a later slice; may be `begun` of one split
+    const Maps* maps;
+    const Image* image;
+    ConvProblem problem;
+    Divider by_window, by_columns, by_channels, by_kernel_w;  // Ho Wo, Wo, C/g, kw
+    int splits, images_each;   // split i sums over images [i images_each, (i+1) images_each) of the whole batch;
+    int pieces, windows_each;  // or, where there are several pieces, splits [i pieces, (i+1) pieces) over one image,
+                               // each over so many windows, which are whole stages
+    // Images at hand: first_image .. first_image + problem.images - 1 of images_whole; they meet `splits` splits from
+    // first_split on.
+    int first_split, first_image, images_whole;
+    int accumulate;
+};
+
+// The windows of a split at hand: `depth` from `start` on, after `before` that earlier slices have summed.
+struct WgradWindows {
+    int start, depth, before;
+    bool ends;  // whether the split ends here
+
+    template <class Args>
+    LM_MEMBER WgradWindows(const Args& p, int split) {
+        const int each = p.problem.maps_h * p.problem.maps_w, last = p.first_image + p.problem.images;
+        const int part = split / p.pieces, piece = split - part * p.pieces;
+        const int begin = part * p.images_each, end = min(begin + p.images_each, p.images_whole);
+        ends = last >= end;
+        before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;
+        const int behind = ends ? (end - begin) * each : (last - begin) * each / DEPTH * DEPTH;
+        start = (begin - p.first_image) * each + before, depth = behind - before;
+        if (p.pieces > 1) {
+            start += piece * p.windows_each;
+            depth = min(depth - piece * p.windows_each, p.windows_each);
+        }
+    }
+};
+
+// A column of the maps: element k is that of window k, at `pitch` from the one before.
+template <int V, class E>
+struct MapsColumn {
+    using Element = E;
+    static constexpr bool SPREADS = V > 1, HAS_PARTS = false;
+
+    const E* next;    // the first of the next stage
+    int pitch, left;  // windows from there on
+
+    LM_MEMBER void advance() {
+        next += static_cast<long long>(STAGE_DEPTH<V>) * pitch;
+        left -= STAGE_DEPTH<V>;
+    }
+
+    LM_MEMBER const E* at(int k, int, bool& inside) const {
+        inside = k - STAGE_DEPTH<V> < left;
+        return next + static_cast<long long>(k - STAGE_DEPTH<V>) * pitch;
+    }
+};
+
+// A column of what windows see of the image: element k is the pixel under one tap of window start + k.  PAIRS: a place is
+// a pair in one register, of images below 2^14 pixels a side.
+template <int V, bool PAIRS, class E>
+struct ImageColumn {
+    using Element = E;
+    static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD), HAS_PARTS = true;
+    static constexpr bool IS_KEPT = PAIRS && V == 1;     // else copies are few, and compute address and tap from parts
+    static constexpr int PARTS = STAGE_DEPTH<V> / WARP;  // windows of a lane
+
+    const E* image;  // under the tap of a window in the corner
+    const ConvProblem& conv;
+    Divider by_window, by_columns;
+    int next, end;       // this lane's first window of the next stage, and the one behind the last
+    int down, right;     // of the tap; down is OUTSIDE where this column is not there
+    Pair tap, behind;    // the same, and what it leaves of the image; where these are kept
+    int offsets[PARTS];  // of this lane's windows;
+    int h, w;            // h is OUTSIDE where that is not there
+    Pair places[PARTS];  // h and w
+
+    LM_MEMBER ImageColumn(const E* image, const ConvProblem& conv, Divider by_window, Divider by_columns, int next,
+                          int end, int down, int right)
+        : image(image),
+          conv(conv),
+          by_window(by_window),
+          by_columns(by_columns),
+          next(next),
+          end(end),
+          down(down),
+          right(right) {
+        if constexpr (IS_KEPT) {
+            this->image = opaque(image);
+            tap = Pair(down, right).kept();
+            behind = (Pair(conv.height - 1, conv.width - 1) - tap).kept();
+        }
+    }
+
+    LM_MEMBER void advance() {
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            const int window = next;
+            const int image = divide(window, by_window), rest = window - image * static_cast<int>(by_window.divisor);
+            const int line = divide(rest, by_columns);
+            h = line * conv.stride_h;
+            w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
+            offsets[part] = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+            if (window >= end) h = OUTSIDE;
+            places[part] = Pair(h, w);
+            next += WARP;
+        }
+    }
+
+    LM_MEMBER const E* at(int k, int part, bool& inside) const {
+        if constexpr (PAIRS) {
+            const Pair its = IS_KEPT ? tap : Pair(down, right);
+            const Pair left = IS_KEPT ? behind : Pair(conv.height - 1, conv.width - 1) - its;
+            const Pair seen(shuffle(places[part].both, PARTS > 1 ? k % WARP : k));
+            inside = are_natural(seen + its, left - seen);
+        } else {
+            const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
+            inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
+                     static_cast<unsigned>(pixel) < static_cast<unsigned>(conv.width);
+        }
+        return image + shuffle(offsets[part], PARTS > 1 ? k % WARP : k);
+    }
+};
+
+// conv_wgrad: M = K/g, N = (r, s, c), k = windows of the split's images.
+//
+// With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
+// whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
+// continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
+//
+// MAPS_V elements of the maps are copied at once, and V of the image.
+template <class T, class Product, int MAPS_V, int V, class Image, class Maps>
+LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
+    constexpr int RUN = V > 1 ? 4 : 1;
+    constexpr bool PAIRS = MAPS_V > 1;
+    LM_DYN_SHARED(float, shared);
+    const ConvProblem& conv = p.problem;
+    const int group = blockIdx.z / p.splits, split = p.first_split + blockIdx.z % p.splits;
+    const int width = conv.kernel_h * conv.kernel_w * conv.channels;
+    const Place<T> place(width);
+    const int m0 = place.m, n0 = place.n;
+    const WgradWindows windows(p, split);
+    const int start = windows.start, depth = windows.depth;
+    if (depth <= 0) return;  // less than a stage
+
+    const int m = m0 + my_column<T::M, MAPS_V>();
+    const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
+    const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
+    const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
+    const Maps* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
+    const Image* image =
+        p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
+    Columns<T::M, T::THREADS, MAPS_V, MapsColumn<MAPS_V, Maps>> a(
+        MapsColumn<MAPS_V, Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
+    using Column = ImageColumn<V, PAIRS, Image>;
+    Columns<T::N, T::THREADS, V, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                                  start + depth, n < width ? down : OUTSIDE, right));
+    Product product;
+    const long long of_group = static_cast<long long>(conv.outputs) * width;
+    const auto row_of = [&](int i) {
+        const int k = m0 + product.m_of(i);
+        return k < conv.outputs ? k * width : -1;
+    };
+    if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
+    multiply<T>(shared, depth, a, b, product);
+    const bool ends = windows.ends;
+    const int groups = gridDim.z / p.splits;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
+    const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
+    store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
+}
+
+}  // namespace lm
