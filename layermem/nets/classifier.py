@@ -17,7 +17,6 @@ from layermem.errors import InputError
 from layermem.nets.prototext import MSRA, WEIGHT_AND_BIAS, NetText, Value, Word, filler, solver
 from layermem.nets.resnet import cifar_blocks, cifar_layers
 from layermem.nets.squeezenet import LAST, squeezenet_layers
-from layermem.utils.text import count_text
 
 XAVIER = filler("xavier")
 MAX_BATCH = 64
@@ -174,7 +173,7 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
         if not family.initial_test:
             tests["test_initialization"] = False
     return solver(
-        [f"{epochs} epochs of {count_text(epoch, 'batch')}; the learning rate falls linearly to 0."],
+        [f"{epochs} epochs of {epoch} {'batch' if epoch == 1 else 'batches'}; the learning rate falls linearly to 0."],
         net="train_val.prototxt",
         **tests,
         base_lr=family.base_lr,
