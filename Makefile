@@ -24,6 +24,7 @@ SECONDS ?= 60
 CHECK_SEED = 20261123
 NETS   ?= 200
 GROUPED ?= 0
+BROWSER ?=
 CAMPAIGNS    = tools/random_nets.py tools/random_ranks.py tools/fuzz.py tools/crash.py
 CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
 .DEFAULT_GOAL := native
@@ -32,10 +33,10 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
-        kernels bindings kernels-here bindings-here setup prepare-tests campaign $(CAMPAIGNS) clean
+        kernels bindings kernels-here bindings-here setup prepare-tests browser campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
-# bytecode: a run that has to compile it takes 9 MiB more.  .ready: what tests, formatters and linters need.
+# bytecode: a run that has to compile it takes 9 MiB more.  .docs: what makes the site.  .ready: what tests, formatters and linters need.
 setup: $(VENV)/.ready
 
 IMPORTED = import lmdb, lmdb._envid, numpy.ma, numpy.random, numpy.typing, PIL.Image, rich.progress; \
@@ -57,6 +58,10 @@ $(VENV)/.base: $(VENV)/.build setup.py
 
 $(VENV)/.ready: $(VENV)/.base
 	$(PIP) --no-build-isolation -e '.[dev,plot,docs]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) --no-build-isolation -e '.[docs]'
 	touch $@
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/.  It only
@@ -90,7 +95,11 @@ train:
 
 test fast $(CAMPAIGNS) sanitize sanitize-fast sanitize-nets: setup
 
-test: native $(VENV)/.pycuda
+# BROWSER=browser, as in .ci/run, installs one for the tests of pages, where the system lets it.
+browser:
+	@.ci/browser
+
+test: native $(VENV)/.pycuda $(BROWSER)
 	$(PY) -m pytest -n 2 --dist worksteal -rs $(TEST_OPTIONS)
 
 fast: native
@@ -105,12 +114,12 @@ prepare-tests: $(VENV)/.ready | native
 # What runs on one core is side by side: downloads and the native build; then PyCUDA's build, mypy, the linters and what
 # tests share.  Sources that passed once pass again: new seeds, and longer runs, are for `make campaign`.
 check:
-	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests
+	$(MAKE) -j5 -O kernels bindings $(VENV)/.pycuda types lint prepare-tests $(BROWSER)
 	$(MAKE) test TEST_OPTIONS=--thin
 	$(MAKE) -j4 -O campaign SECONDS=10 SEED=$(CHECK_SEED)
 
 # Broken links, and pages in no navigation, are errors.
-docs: setup
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict -f tools/site/mkdocs.yml
 
 campaign: $(CAMPAIGNS)

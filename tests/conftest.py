@@ -1,6 +1,6 @@
 """Sets up every test: random inputs that are the same in every run (tests/numbers.py), the markers `slow` and
-`emulator` (tests/speed.py), the option `--thin` (tests/thinning.py), and the extension under test
-(tools/campaign/native_build.py).
+`emulator` (tests/speed.py), the option `--thin` (tests/thinning.py), the extension under test
+(tools/campaign/native_build.py), and a count of its own for what no browser showed.
 """
 
 import gc
@@ -28,6 +28,7 @@ settings.load_profile("steady")
 use_one_thread()  # a second thread of NumPy would spin on a core of another worker
 
 TESTS = Path(__file__).parent
+NO_BROWSER = "needs a browser"  # begins the reason of a skipped test of a page
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("thin"):
         items[:], left_out = thin(items)
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count the tests of pages that found no browser under a name of their own."""
+    if report.skipped and NO_BROWSER in str(report.longrepr):
+        return "skipped without a browser", "s", "SKIPPED"
+    return None
 
 
 def pytest_collection_finish() -> None:

@@ -204,15 +204,16 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
 def _plot(job: Job, reports: list[PlanReport], path: str) -> None:
     from layermem.integrations.page.timeline import draw_memory
     from layermem.planning.strategies import get_strategy
-    from layermem.report.comparison import bound_curve, budget_grid, pareto_front, trade_curve
+    from layermem.report.comparison import Trade, bound_curve, budget_grid, pareto_front, trade_curve
 
     shown = [report for report in reports if report.feasible] or reports
     budgets = budget_grid(job)
-    curves: dict[str, list[tuple[int, float]]] = {}
+    trades: dict[str, Trade] = {}
     last = sorted((get_strategy(report.strategy) for report in shown), key=lambda entry: entry.combines_others)
     for name, combines in track_progress([(entry.name, entry.combines_others) for entry in last], "drawing"):
         # Strategies that combine others come last, with the budgets of their best points: the curves are then
         # comparable.
-        others = pareto_front([point for points in curves.values() for point in points]) if combines else []
-        curves[name] = trade_curve(job, name, sorted({*budgets, *(nbytes for nbytes, _ in others)}))
-    draw_memory(shown, curves, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].target}")
+        others = pareto_front([point for trade in trades.values() for point in trade.curve]) if combines else []
+        between = [nbytes for nbytes, _ in others if nbytes not in budgets]
+        trades[name] = trade_curve(job, name, budgets, between)
+    draw_memory(shown, trades, bound_curve(job, budgets), path, title=f"{job.title} on {shown[0].target}")

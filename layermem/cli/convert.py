@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from layermem.cli import convert_deploy, convert_onnx
 from layermem.cli.options import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import write_atomically
+from layermem.utils.files import WEIGHT_ENDINGS, write_atomically
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ USAGE = "layermem convert [-h] [-q | -v] [--names MAP] IN OUT" + convert_onnx.US
 ENDINGS = {  # of names of files that convert writes; a source with another name is read as a weight file
     "prototxt": (".prototxt", ".txt", ".pbtxt"),
     "solver state": (".solverstate", ".solverstate.h5"),
-    "weight file": (".caffemodel", ".h5", ".safetensors", ".npz"),
+    "weight file": WEIGHT_ENDINGS,
 }
 
 

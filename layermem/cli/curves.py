@@ -15,7 +15,7 @@ EXAMPLE = """\
   layermem examples digits
   layermem train --solver digits/solver.prototxt --iterations 100 --log run.jsonl
   layermem curves run.jsonl
-  layermem curves run.jsonl --plot curves.png
+  layermem curves run.jsonl --plot curves.html
 """
 HEADINGS = ["net", "curve", ">points", ">last", ">at", ">least", ">at", ">largest", ">at"]
 

@@ -42,6 +42,7 @@ from layermem.cli import (
     setup_caffe,
     setup_cuda,
     show,
+    test,
     time,
     train,
     watch,
@@ -57,7 +58,7 @@ from layermem.utils.text import NO_BREAK, wrap
 
 VERBS = {
     "train": train,
-    "test": train,
+    "test": test,
     "init": init,
     "data": data,
     "predict": predict,

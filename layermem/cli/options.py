@@ -86,12 +86,7 @@ class VerbParser(Parser):
             _, unknown = super().parse_known_args(args, None)
         for word in unknown:
             known = [option for action in self._actions for option in action.option_strings]
-            near = nearest(word.partition("=")[0], known)
-            hint = f" (did you mean {near}?)" if near else ""
-            files = [f"{option} {word}" for option in FILE_OPTIONS if option in known and not word.startswith("-")]
-            if files:
-                hint = f" (a file is given as {' or '.join(files)})"
-            self.error(f"unknown argument '{word}'{hint}")
+            self.error(f"unknown argument '{word}'{_advice(word, known)}")
         return super().parse_known_args(args, namespace)
 
     @contextmanager
@@ -106,6 +101,26 @@ class VerbParser(Parser):
         finally:
             for each in required:
                 each.required = True
+
+
+def _advice(word: str, known: list[str]) -> str:
+    """What an unknown word of a command probably stands for, in brackets."""
+    if not word.startswith("-"):
+        files = [f"{option} {word}" for option in FILE_OPTIONS if option in known]
+        return f" (a file is given as {' or '.join(files)})" if files else ""
+    if near := nearest(word.partition("=")[0], known):
+        return f" (did you mean {near}?)"
+    field = word.lstrip("-").partition("=")[0].replace("-", "_")
+    if "--set" not in known or not is_solver_field(field):
+        return ""
+    own = "--iterations N, or " if field == "max_iter" else ""
+    return f" (a field of the solver is given as {own}--set {field}=VALUE)"
+
+
+def is_solver_field(name: str) -> bool:
+    from layermem.proto.schema import SolverParameter
+
+    return name in SolverParameter.DESCRIPTOR.fields_by_name
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

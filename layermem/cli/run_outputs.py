@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from layermem.cli.options import print_warnings
 from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
 from layermem.report.events import Saved
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.report.records import Record
+    from layermem.report.run_log import LogFile
     from layermem.solver.snapshot import SavedBest
 
 OPTIONS = ("log", "tensorboard", "plot")
@@ -78,6 +81,7 @@ class RunOutputs:
         self.arguments, self.solver = arguments, solver
         self._saved: Saved | None = None  # the last snapshot of this run
         self._records: list[Record] = []  # for the plot
+        self._log: LogFile | None = None
         self._stack = ExitStack()
         self._sinks = [*self._files(), *([self._records.append] if arguments.plot else [])]
         self._recorder = Recorder(self._write, every=arguments.log_every or solver.param.display or 1)
@@ -109,6 +113,7 @@ class RunOutputs:
     ) -> None:
         if not self._sinks:
             return
+        print_warnings(self._lost())
         with self._stack, suppress(*([InputError] if error else [])):  # the error of the run takes precedence
             self._recorder.end(
                 _status(self.solver, error),
@@ -120,6 +125,14 @@ class RunOutputs:
         if isinstance(error, DivergenceError):
             self.plot()
 
+    def _lost(self) -> Iterator[str]:
+        """Yield a sentence for each output that was taken away while the run wrote to it."""
+        what = "was removed, moved or replaced while the run wrote to it; its records are not there"
+        if self._log is not None and self._log.is_lost:
+            yield f"{self.arguments.log} {what}"
+        if self.arguments.tensorboard and not os.path.isdir(self.arguments.tensorboard):
+            yield f"{self.arguments.tensorboard} {what}"
+
     def _write(self, record: Record) -> None:
         for sink in self._sinks:
             sink(record)
@@ -130,7 +143,8 @@ class RunOutputs:
             from layermem.report.run_log import open_log, output_column
 
             columns = [output_column(net, name) for net, outputs in _nets(self.solver) for name, _ in outputs]
-            sinks.append(self._stack.enter_context(open_log(self.arguments.log, columns)))
+            self._log = self._stack.enter_context(open_log(self.arguments.log, columns))
+            sinks.append(self._log)
         if self.arguments.tensorboard:
             from layermem.report.tensorboard import EventFiles
 

@@ -1,4 +1,4 @@
-"""train, test: train within a memory budget; evaluate weights on a test net."""
+"""train: trains the net of a solver within a memory budget."""
 
 from __future__ import annotations
 
@@ -39,20 +39,16 @@ from layermem.cli.options import (
 )
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_folder
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
-from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.distributed.group import Group
-    from layermem.graph.net import Net
     from layermem.interactive.solver import Solver
     from layermem.proto.schema import Message
     from layermem.report.events import Event
-    from layermem.solver.confusion import Confusion
-    from layermem.solver.scoring import Scoring
 
     Display = Callable[[Solver], AbstractContextManager[Callable[[Event], None]]]
 
@@ -69,23 +65,9 @@ TRAIN_EXAMPLE = """\
   layermem train --solver digits/solver.prototxt --iterations 800 \\
                  --snapshot out/digits_iter_700.solverstate
 """
-TEST_EXAMPLE = """\
-  layermem examples digits
-  # of the weights that `layermem train --solver digits/solver.prototxt` saves:
-  layermem test --net digits/train_val.prototxt --iterations 6 \\
-                --weights out/digits_iter_700.caffemodel
-  # and which digits it takes for which:
-  layermem test --net digits/train_val.prototxt --iterations 6 --confusion digits.csv \\
-                --weights out/digits_iter_700.caffemodel
-"""
 
 
 def add_verbs(verbs: Verbs) -> None:
-    _add_train(verbs)
-    _add_test(verbs)
-
-
-def _add_train(verbs: Verbs) -> None:
     train = add_verb(
         verbs, "train", "train the net of a solver within a memory budget", TRAIN_EXAMPLE, more=strategies_text
     )
@@ -161,33 +143,6 @@ def _add_start(start: Options) -> None:
     )
     start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
     add_net_state(start)
-
-
-def _add_test(verbs: Verbs) -> None:
-    test = add_verb(verbs, "test", "evaluate weights on the TEST phase of a net", TEST_EXAMPLE)
-    test.add_argument("--net", metavar="F", required=True, help="the net prototxt")
-    add_weights(test, "weights, by layer name", required=True)
-    test.add_argument("--iterations", metavar="N", type=int, default=50, help="number of batches (default: 50)")
-    add_device(test)
-    add_storage(test)
-    add_threads(test)
-    test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
-    test.add_argument(
-        "--confusion",
-        metavar="OUT.csv",
-        nargs="?",
-        const="",
-        help="print the accuracy of each class, and what else its items are taken for; with a file, write the whole "
-        "matrix there",
-    )
-    test.add_argument("--labels", metavar="F", help="with --confusion: names of the classes, one in a line")
-    test.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
-    add_net_state(test)
-    add_allow_python(test)
-    test.set_defaults(run=run_test)
-
-
-# -- train -----------------------------------------------------------------------------------------------------
 
 
 def run_train(arguments: argparse.Namespace, display: Display | None = None) -> int:
@@ -367,91 +322,3 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
 
 
 # -- test ------------------------------------------------------------------------------------------------------
-
-
-def run_test(arguments: argparse.Namespace) -> int:
-    from layermem import _native
-    from layermem.data import probe_files
-    from layermem.graph.net import Net, NetOptions
-    from layermem.proto.read import read_net
-    from layermem.proto.schema import PHASES
-    from layermem.report.plan_report import evaluate
-    from layermem.report.summary import peaks
-    from layermem.solver.jobs import StepOptions, net_job
-    from layermem.solver.scoring import Scoring
-
-    if arguments.iterations < 1:
-        raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
-    state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
-    options = NetOptions(arguments.batch, None, *state)
-    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe_files)
-    device = device_of(arguments)
-    _native.exit_on_bus_error()
-    confusion = _confusion(arguments, net)
-    copied = () if confusion is None else confusion.blobs
-    report = evaluate(net_job(net, StepOptions(device=device, copied=copied)), None, arguments.budget)
-    if report.refusal is not None:
-        raise report.explain_refusal()
-    print_warnings(report.job.graphs[0].warnings)
-    with Scoring(net, report.program, device) as scoring:
-        scoring.confusion = confusion
-        print_warnings(scoring.feeds.notes)
-        for name in scoring.load(weight_files(arguments)):
-            print_warnings([f"layer '{name}' is not in the weight files and keeps its initial values"])
-        for line in _score_lines(scoring, arguments.iterations):
-            print(printable(line), flush=True)
-        if confusion is not None:
-            _print_confusion(confusion, arguments)
-        if not is_quiet():
-            print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
-    return 0
-
-
-def _confusion(arguments: argparse.Namespace, net: Net) -> Confusion | None:
-    """Return the counts of --confusion, after checks of its files."""
-    from layermem.solver.confusion import Confusion
-
-    if arguments.confusion is None:
-        if arguments.labels:
-            raise InputError("--labels has no effect without --confusion; add it")
-        return None
-    if arguments.confusion:
-        check_name(arguments.confusion, (".csv",), "a table")
-        check_folder(arguments.confusion)
-    confusion = Confusion(net)
-    _class_names(confusion, arguments)
-    return confusion
-
-
-def _class_names(confusion: Confusion, arguments: argparse.Namespace) -> list[str] | None:
-    from layermem.report.predictions import read_labels
-
-    return [each.name for each in read_labels(arguments.labels, confusion.classes)] if arguments.labels else None
-
-
-def _print_confusion(confusion: Confusion, arguments: argparse.Namespace) -> None:
-    """Print a line for each class, and write the matrix if there is a file for it."""
-    from layermem.report.tables import print_table
-
-    names = _class_names(confusion, arguments)
-    print_table(["class", ">items", ">right", ">accuracy", "others mostly"], confusion.rows(names))
-    if arguments.confusion:
-        write_atomically(arguments.confusion, confusion.csv(names))
-
-
-def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:
-    """Yield the lines of `caffe test`: one for each batch and value, then the means."""
-    from layermem.report.log import number
-    from layermem.solver.scoring import outputs_of
-
-    weights = {output.name: output.weight for output in outputs_of(scoring.net)}
-    for batch, values in scoring.run(batches):
-        for name, value in () if is_quiet() else values.items():
-            yield from (f"Batch {batch}, {name} = {number(each)}" for each in value.ravel())
-    means = scoring.means
-    if any(weights.values()):
-        yield f"Loss: {number(sum(weights[name] * float(value.sum()) for name, value in means.items()))}"
-    for name, value in means.items():
-        for each in value.ravel():
-            share = f" (* {number(weights[name])} = {number(weights[name] * each)} loss)" if weights[name] else ""
-            yield f"{name} = {number(each)}{share}"

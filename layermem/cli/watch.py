@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import time
 
 from layermem.cli.options import (
     Verbs,
@@ -23,6 +25,7 @@ EXAMPLE = """\
   layermem watch run.jsonl --solver digits/solver.prototxt --budget 50%
 """
 LAST_PORT = 65535
+POLL = 0.2  # seconds between looks for a log that is not there yet
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -60,14 +63,33 @@ def run_watch(arguments: argparse.Namespace) -> int:
     select_strategies(arguments.strategies)
     for path in filter(None, (arguments.net, arguments.solver)):
         check_regular(path, what="net" if arguments.net else "solver")
+    if not _wait_for(arguments.log):
+        return 0
     planned = Planned()
     with Planner(arguments, planned) as planner:
         try:
             server = Server(arguments.log, arguments.port, planned, planner.follow)
         except OSError as error:
             raise InputError(f"--port {arguments.port}: {error.strerror or error}; give another one") from None
-        with server:
+        with server, contextlib.suppress(KeyboardInterrupt):
             print(f"{arguments.log} is shown at {server.url} (Ctrl-C ends this)", flush=True)
-            with contextlib.suppress(KeyboardInterrupt):
-                server.serve_forever()
+            server.serve_forever()
     return 0
+
+
+def _wait_for(log: str) -> bool:
+    """Wait for a log whose training has not begun; whether it came before Ctrl-C."""
+    from layermem.report.run_log import ENDINGS
+    from layermem.utils.files import check_ending
+
+    if os.path.exists(log):
+        return True
+    check_ending(log, ENDINGS, "a log")
+    if not os.path.isdir(folder := os.path.dirname(log) or "."):
+        raise InputError(f"there is no folder '{folder}'; give the log of a training", path=log)
+    with contextlib.suppress(KeyboardInterrupt):
+        print(f"waiting for {log}, which is not there yet (Ctrl-C ends this)", flush=True)
+        while not os.path.exists(log):
+            time.sleep(POLL)
+        return True
+    return False

@@ -4,9 +4,9 @@
       |  start record -->  process: plan, then strategies  <--
       |  <-- sections, progress, the reason for an end
 
-A separate process does not delay the answers of the server, can change to the working folder of the run, and uses only
-time that the training leaves: its policy is SCHED_IDLE, and its nice value is 19, also for the group of its session
-(sched(7), autogroup).  It ends with `watch`.
+A separate process does not delay the answers of the server, can change to the working folder of the run, and leaves the
+processors to the training: its nice value, also for the group of its session (sched(7), autogroup), is 5 for the plan,
+which takes seconds and is shown first, and 19 for the strategies.  It ends with `watch`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record
 
-NICEST = 19
+NICE_OF_PLAN, NICEST = 5, 19
 AUTOGROUP = "/proc/self/autogroup"
 REMEDY = "--solver F or --net F, with --budget B, names what to show instead"
 
@@ -132,6 +132,7 @@ def sections(start: Record, options: Mapping[str, Any], sender: Connection) -> A
     for sentence in differences(start, report):
         yield "note", sentence
     yield "plan", _json(plan_page(report))
+    _be_nice(NICEST)
     names = choose_strategies(report.job, options["strategies"])
     points = choose_points(report.job, options["points"])
 
@@ -159,16 +160,19 @@ def _json(values: Mapping[str, object]) -> bytes:
 
 
 def _prepare(thresholds: tuple[int, int, int]) -> None:
-    """Set the lowest priority, ignore signals of the terminal, and end with the parent."""
+    """Set a low priority, ignore signals of the terminal, and end with the parent."""
     gc.set_threshold(*thresholds)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICEST)
-    with contextlib.suppress(OSError, AttributeError):  # systems without this
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError), open(AUTOGROUP, "w") as file:
-        file.write(str(NICEST))
+    _be_nice(NICE_OF_PLAN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _be_nice(value: int) -> None:
+    """Set the nice value of this process and of the group of its session."""
+    os.nice(value - os.nice(0))
+    with contextlib.suppress(OSError), open(AUTOGROUP, "w") as file:  # a kernel without groups
+        file.write(str(value))
 
 
 def _end_with_parent() -> None:

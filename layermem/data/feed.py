@@ -102,6 +102,11 @@ class Feed(ABC):
     position = 0  # number of units so far
     varies = False  # whether batches may have other shapes than `shapes`
 
+    @property
+    def items(self) -> int | None:
+        """The items of its data set, if it knows their number."""
+        return getattr(self._records(), "length", None)
+
     def next(self) -> Batch:
         """The next batch of this rank: read-only float32 arrays of `shapes`, or ByteImages where a feed has them."""
         ranks = self.ranks

@@ -45,33 +45,39 @@ class GivenFeed(Feed):
 
     def __init__(self, shapes: Shapes, arrays: Mapping[str, np.ndarray], key: tuple[int | str, ...] | None):
         self.shapes, self.arrays, self.key = shapes, tuple(arrays.values()), key
-        self.items = len(self.arrays[0])
-        self._order: tuple[int, np.ndarray] = -1, np.arange(self.items)  # the epoch, and its order of items
+        self._count = len(self.arrays[0])
+        self._order: tuple[int, np.ndarray] = -1, np.arange(self._count)  # the epoch, and its order of items
         for (name, array), shape in zip(arrays.items(), shapes, strict=True):
             if array.shape[1:] != shape[1:]:
                 is_, wanted = (shape_text(("N", *each[1:])) for each in (array.shape, shape))
                 raise InputError(f"takes {wanted} for '{name}', and is given {is_}; reshape the array")
 
+    @property
+    def items(self) -> int:
+        return self._count
+
     def _next(self) -> Batch:
         positions = np.arange(self.position, self.position + self.shapes[0][0])
-        picked = np.concatenate([self._of_epoch(int(epoch), positions) for epoch in np.unique(positions // self.items)])
+        picked = np.concatenate(
+            [self._of_epoch(int(epoch), positions) for epoch in np.unique(positions // self._count)]
+        )
         self.position += len(positions)
         return [np.ascontiguousarray(array[picked], np.float32) for array in self.arrays]
 
     def _of_epoch(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """The items at those of `positions` that lie in an epoch."""
-        places: np.ndarray = positions[positions // self.items == epoch] % self.items
+        places: np.ndarray = positions[positions // self._count == epoch] % self._count
         if self.key is None:
             return places
         if self._order[0] != epoch:
-            self._order = epoch, generator(*self.key, "epoch", epoch).permutation(self.items)
+            self._order = epoch, generator(*self.key, "epoch", epoch).permutation(self._count)
         return np.take(self._order[1], places)
 
     def state(self) -> State:
-        return {**super().state(), "items": self.items}
+        return {**super().state(), "items": self._count}
 
     def check(self, state: State) -> None:
         super().check(state)
-        if number_in(state, "items") != self.items:
-            what = f"the snapshot was written with {state['items']} items of data, and the arrays have {self.items}"
+        if number_in(state, "items") != self._count:
+            what = f"the snapshot was written with {state['items']} items of data, and the arrays have {self._count}"
             raise InputError(f"{what}; use the same data")

@@ -56,6 +56,10 @@ class Prefetch(Feed):
         self.feed.skip(batches)
         self._state = self.feed.state()
 
+    @property
+    def items(self) -> int | None:
+        return self.feed.items
+
     def constant(self, top: int) -> np.ndarray | None:
         return self.feed.constant(top)
 

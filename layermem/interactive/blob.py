@@ -34,6 +34,11 @@ class Blob(ABC):
     def __init__(self, name: str):
         self.name = name
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("data", "diff"):
+            raise AttributeError(f"the {name} of a blob is an array to write to; use blob.{name}[...] = x")
+        super().__setattr__(name, value)
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]: ...

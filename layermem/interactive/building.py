@@ -8,10 +8,9 @@ from typing import Protocol, runtime_checkable
 from google.protobuf import text_format
 
 from layermem.data import probe
-from layermem.errors import InputError
 from layermem.graph.net import Net, NetOptions
 from layermem.layers import LAYERS
-from layermem.proto.filter import filter_net
+from layermem.proto.filter import filter_net, phase_number
 from layermem.proto.read import NetFile, read_net, read_net_text
 from layermem.proto.schema import PHASES, Message, NetParameter
 from layermem.spec import NetSpec, net_file
@@ -50,9 +49,7 @@ def phase_of(file: NetFile, phase: str | None, level: int = 0, stages: Iterable[
             any(layer.loss_weight) or (layer.type in LAYERS and LAYERS[layer.type].is_loss) for layer in layers
         )
         return PHASES["TRAIN" if has_loss else "TEST"]
-    if phase not in PHASES:
-        raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
-    return PHASES[phase]
+    return phase_number(phase)
 
 
 def built_net(source: Source, phase: str | None, options: NetOptions, earlier: Net | None = None) -> Net:

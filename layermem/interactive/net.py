@@ -42,7 +42,7 @@ from layermem.solver.parameters import Parameters
 from layermem.solver.planned import MOST_PLANS
 from layermem.solver.recording import Recording
 from layermem.utils.exclusive import exclusive
-from layermem.utils.files import PathName
+from layermem.utils.files import WEIGHT_ENDINGS, PathName, check_ending
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
 
@@ -377,6 +377,7 @@ class Net(FedNet):
     @exclusive
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
+        check_ending(path, WEIGHT_ENDINGS, "a weight file")
         self._write_weights(path, path)
 
     def _write_weights(self, path: PathName, form: PathName) -> None:

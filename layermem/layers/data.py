@@ -326,16 +326,22 @@ def make_feed_layer(
     return FEED_LAYERS[param.type](param, phase, shapes, path, files)
 
 
+COLOURS = 3  # channels of an image that has colours
+
+
 def shape_options(param: Message, forms: Mapping[str, str] = MappingProxyType({})) -> str:
     """The command-line options that give the shapes of an input layer: an image, then a label for each, or boxes, with
     the numbers that `param` states; of a type that layermem does not have, those in `forms`, which the readers of its
     tops need."""
-    cls = FEED_LAYERS.get(param.type)
+    cls, gray = FEED_LAYERS.get(param.type), ""
     if cls is not None:
         batch = cls.stated_batch(param) or "N"
-        image = ",".join(str(number or letter) for number, letter in zip((batch, *cls.image_in(param)), "NCHW"))
+        channels, *size = cls.image_in(param)
+        if not channels and all(size):  # a line to copy: images of a stated size mostly have colours
+            channels, gray = COLOURS, f" ({COLOURS} channels, or 1 of gray images)"
+        image = ",".join(str(number or letter) for number, letter in zip((batch, channels, *size), "NCHW"))
         forms = {top: cls.label_form.replace("N", str(batch)) if i else image for i, top in enumerate(param.top)}
-    return " ".join(f"--input {top}={forms.get(top, '...')}" for top in param.top)
+    return " ".join(f"--input {top}={forms.get(top, '...')}" for top in param.top) + gray
 
 
 def as_input(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> bool:

@@ -173,7 +173,7 @@ def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batc
         if not family.initial_test:
             tests["test_initialization"] = False
     return solver(
-        [f"{epochs} epochs of {epoch} batches; the learning rate falls linearly to 0."],
+        [f"{epochs} epochs of {epoch} {'batch' if epoch == 1 else 'batches'}; the learning rate falls linearly to 0."],
         net="train_val.prototxt",
         **tests,
         base_lr=family.base_lr,

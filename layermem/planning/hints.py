@@ -24,6 +24,19 @@ from layermem.proto.text import decode
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 
 
+class PlacedGlob(str):
+    """A glob of a hints file, with its place for messages."""
+
+    path: str
+    line: int
+
+    @classmethod
+    def at(cls, glob: str, path: str, line: int) -> PlacedGlob:
+        placed = cls(glob)
+        placed.path, placed.line = path, line
+        return placed
+
+
 @dataclass(frozen=True)
 class Hints:
     """What a user asks for beside the budget.
@@ -62,7 +75,7 @@ def read_hints(path: str | Path) -> Hints:
             raise InputError(f"'{word}' is not a hint; use one of {', '.join(WORDS)}", path=str(path), line=number)
         if not globs:
             raise InputError(f"'{word}' has no layers; add globs such as res*", path=str(path), line=number)
-        found[WORDS[word]] += tuple(globs)
+        found[WORDS[word]] += tuple(PlacedGlob.at(glob, str(path), number) for glob in globs)
     return Hints(found["segment_ends"], found["keep"], found["recompute"])
 
 
@@ -89,4 +102,7 @@ def check_hints(hints: Hints, layers: Iterable[str]) -> None:
     for word, field in WORDS.items():
         for glob in getattr(hints, field):
             if not any(fnmatchcase(name, glob) for name in names):
-                raise InputError(f"{word} '{glob}' matches no layer of the net; `layermem show` lists them")
+                what = f"{word} '{glob}' matches no layer of the net; `layermem show` lists them"
+                if isinstance(glob, PlacedGlob):
+                    raise InputError(what, path=glob.path, line=glob.line)
+                raise InputError(what)

@@ -39,6 +39,7 @@ class Spill:
     read: float
     path: str | None = None
     is_memory: bool = False
+    measured_on: str = ""  # the day, of rates that are kept
 
     @property
     def rates(self) -> str:
@@ -46,7 +47,8 @@ class Spill:
 
     def __str__(self) -> str:
         """What plans print: where offloaded bytes are, how fast, and where the rates are from."""
-        origin = "measured" if self.path is None else f"measured, kept in {self.path}"
+        again = f"measured on {self.measured_on}, or again with --measure" if self.measured_on else "measured"
+        origin = "measured" if self.path is None else f"{again}; kept in {self.path}"
         return f"a spill file in {self.folder} ({self.file_system}): {self.rates} ({origin})"
 
     @property

@@ -15,12 +15,19 @@ from layermem.proto.read import NetFile
 from layermem.proto.schema import PHASES, Message, NetParameter, NetState
 
 
+def phase_number(phase: str) -> int:
+    """The number of a phase by its name, in capitals or not."""
+    if phase.upper() not in PHASES:
+        raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
+    return PHASES[phase.upper()]
+
+
 def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[str] = ()) -> NetFile:
     """The net for `phase` ("TRAIN", "TEST" or its number), `level` and `stages`.
 
     Stages in the file itself (`state { stage: ... }`) are added; its phase and level are ignored, as in Caffe.
     """
-    number = PHASES.get(phase) if isinstance(phase, str) else phase
+    number = phase_number(phase) if isinstance(phase, str) else phase
     if number not in PHASES.values():
         raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
     if not -(2**31) <= level < 2**31:

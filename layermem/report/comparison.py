@@ -2,7 +2,8 @@
 
 evaluate_all  returns the reports of strategies under one budget
 rank          sorts them: first those that fit, by time; then the others, by the bytes that they need
-trade_curve   returns (bytes, overhead) of a strategy at budgets from its minimum to its bytes without a budget
+trade_curve   returns (bytes, overhead) of a strategy at budgets from its minimum to its bytes without a budget, and
+              the overhead of its plan for each budget
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import NamedTuple
 
-from layermem.errors import InputError
+from layermem.errors import BudgetError, InputError
 from layermem.planning.bounds import least_bytes, least_seconds_of
 from layermem.planning.job import AUTO_SLICES, Budget, Job
 from layermem.planning.pipeline import Compiler
@@ -68,23 +70,54 @@ def rank(reports: Iterable[PlanReport]) -> list[PlanReport]:
     return sorted(reports, key=lambda r: (not r.feasible, r.seconds if r.feasible else 0.0, r.peak_bytes))
 
 
-def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int]) -> Curve:
-    """The time cost of memory: peak and overhead against the baseline at each budget.
+class Trade(NamedTuple):
+    """The time cost of memory under a strategy.
 
-    Points with more bytes and more time than another one are left out.  Steps of many ops are not placed: points are
-    then live bytes, and seconds as if every byte that a copy frees were needed at once.
+    curve    peak and overhead of plans from the smallest to the fastest, without those that another one equals in both
+    within   the overhead of the plan for each budget that has one: what `layermem plan` gives for that budget
     """
-    compiler = Compiler(job.train_arena, strategy, job.hints)
-    points = []
-    for budget_bytes in (None, MINIMUM_MEMORY, *budgets_bytes):
-        plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
-        if len(job.graphs[0].ops) > MAX_PLACED_OPS:
-            nbytes, seconds = compiler.arena.live_bytes(plan), compiler.arena.estimate_seconds(plan)
-        else:
-            program = compiler.build(plan, target_bytes=budget_bytes or 0)
-            nbytes, seconds = program.arena_bytes, program.seconds
-        points.append((nbytes, overhead_of(job, seconds)))
-    return pareto_front(points)
+
+    curve: Curve
+    within: dict[int, float]
+
+
+def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int], between: Sequence[int] = ()) -> Trade:
+    """What memory costs at each budget, with points of the curve for budgets `between` them.
+
+    Steps of many ops are not placed: points are then live bytes, and seconds as if every byte that a copy frees were
+    needed at once.
+    """
+    arena = job.train_arena if len(job.graphs[0].ops) > MAX_PLACED_OPS else job.arena
+    compiler = Compiler(arena, strategy, job.hints)
+    points, within = [], {}
+    for budget_bytes in (None, MINIMUM_MEMORY, *between):
+        points.append(_point(job, compiler, budget_bytes))
+    for budget_bytes in budgets_bytes:
+        try:
+            nbytes, overhead = _planned(job, compiler, budget_bytes)
+        except BudgetError:
+            continue
+        points.append((nbytes, overhead))
+        if nbytes <= budget_bytes:
+            within[budget_bytes] = overhead
+    return Trade(pareto_front(points), within)
+
+
+def _planned(job: Job, compiler: Compiler, budget_bytes: int) -> tuple[int, float]:
+    """Bytes and overhead of what `layermem plan` gives for a budget; BudgetError where nothing fits it."""
+    if len(job.graphs[0].ops) > MAX_PLACED_OPS:
+        return _point(job, compiler, budget_bytes)
+    program = compiler.compile(budget_bytes, quick=True)
+    return program.arena_bytes, overhead_of(job, program.seconds)
+
+
+def _point(job: Job, compiler: Compiler, budget_bytes: int | None) -> tuple[int, float]:
+    """Bytes and overhead of the first plan for a budget."""
+    plan = compiler.search.plan_of(compiler.search.entry, budget_bytes)
+    if len(job.graphs[0].ops) > MAX_PLACED_OPS:
+        return compiler.arena.live_bytes(plan), overhead_of(job, compiler.arena.estimate_seconds(plan))
+    program = compiler.build(plan, target_bytes=budget_bytes or 0)
+    return program.arena_bytes, overhead_of(job, program.seconds)
 
 
 def bound_curve(job: Job, budgets_bytes: Sequence[int]) -> Curve:

@@ -1,7 +1,7 @@
 """Computes the plot of a training's curves from the records of its log.
 
     panel 1   losses: of each iteration, their running mean, and of the tests
-    panel 2   the other outputs of nets, such as accuracies
+    panel 2   the other outputs of nets, such as accuracies; it has their names
     panel 3   the learning rate, if it changes
 
 curves_image.py and the page (page/training.py) paint it.
@@ -19,6 +19,7 @@ from layermem.report.records import Record, Value
 
 MAX_POINTS = 4000  # most points of a line; longer ones show every n-th point
 WINDOWS = 50  # a running mean covers 1/50 of the points, if that is at least two
+NAMED = 2  # most outputs that name their panel
 LOG_RANGE = 300  # ratio of losses above which the axis is logarithmic
 COLOURS = ("#3d85c6", "#cf5c36", "#4f9d5d", "#8e5ea2", "#d9a441", "#2a9d9d", "#c2185b", "#795548")
 
@@ -69,7 +70,9 @@ def curves_picture(records: Sequence[Record]) -> CurvesPicture:
     rates = [curve for curve in every if curve.kind == "learning_rate" and len({*curve.values}) > 1]
     single = len({curve.net for curve in every if curve.net != "train"}) < 2
     panels = [_panel("loss", losses, single, smooth=True)]
-    panels += [_panel("output", others, single)] if others else []
+    names = list(dict.fromkeys(curve.name for curve in others))
+    label = " and ".join(names) if len(names) <= NAMED and "loss" not in names else "outputs"
+    panels += [_panel(label, others, single)] if others else []
     panels += [_panel("learning rate", rates, single)] if rates else []
     resumed = tuple(
         record["iteration"]

@@ -70,6 +70,14 @@ class LogFile:
         self.close()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether its name is no longer that of the file: it was removed, moved or replaced."""
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except OSError:
+            return True
+
+    @property
     def is_empty(self) -> bool:
         return os.fstat(self._file).st_size == 0
 

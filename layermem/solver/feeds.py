@@ -71,6 +71,11 @@ class Feeds:
             self.close()
             raise
 
+    def batches_of_a_pass(self, index: int) -> int | None:
+        """The batches of a net that read each item of its data once; None if no data set of it has a known size."""
+        known = [-(-feed.items // feed.shapes[0][0]) for feed in self.feeds[index].values() if feed.items is not None]
+        return max(known, default=None)
+
     @property
     def notes(self) -> list[str]:
         """Notes for the user, without repetitions."""

@@ -24,7 +24,7 @@ from layermem.solver.recording import Recording
 class Scoring:
     """Runs `net` forward by `program` (graph/train.py, forward_graph) on batches of its data layers."""
 
-    def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0):
+    def __init__(self, net: Net, program: Program, device: Device, *, seed: int = 0, noise: int | None = None):
         net.check_runnable(device.name, device.implements)
         self.net = net
         self.means: dict[str, np.ndarray] = {}
@@ -33,7 +33,7 @@ class Scoring:
         self.parameters = Parameters((net,), self.runner, 0)
         self.parameters.fill(seed)
         self.recording = Recording(net)
-        self.feeds = Feeds((net,), seed)
+        self.feeds = Feeds((net,), seed, noise)
         self.confusion: Confusion | None = None
 
     def load(self, paths: Sequence[str]) -> list[str]:

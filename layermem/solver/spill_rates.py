@@ -12,6 +12,7 @@ import os
 import time
 from pathlib import Path
 from statistics import median
+from time import localtime, strftime
 
 import numpy as np
 
@@ -51,7 +52,12 @@ def resolve_spill(folder: PathName | None, device: Device, *, again: bool = Fals
         device.host_arena(BLOCK_BYTES, spill=Path(folder))
         kept_at = path
     return Spill(
-        os.fspath(folder), file_system.name, *kept, None if kept_at is None else str(kept_at), file_system.is_memory
+        os.fspath(folder),
+        file_system.name,
+        *kept,
+        None if kept_at is None else str(kept_at),
+        file_system.is_memory,
+        "" if kept_at is None else strftime("%Y-%m-%d", localtime(os.stat(kept_at).st_mtime)),
     )
 
 

@@ -148,6 +148,8 @@ class Training(Planned):
     @exclusive
     def step(self, count: int) -> None:
         """Run `count` iterations, fewer after a request to stop or at the end of the solver's patience."""
+        if count < 0:
+            raise InputError(f"{count} is no number of iterations; give one from 0")
         self.interrupted = False
         for _ in range(count):
             is_due = False

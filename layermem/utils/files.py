@@ -87,6 +87,9 @@ def check_name(path: PathName | None, own: Sequence[str], what: str) -> None:
         raise InputError(f"is not {what} by its name; {advice}", path=str(path))
 
 
+WEIGHT_ENDINGS = (".caffemodel", ".h5", ".safetensors", ".npz")  # of names of weight files, each with its format
+
+
 def check_ending(path: PathName | None, endings: Sequence[str], what: str) -> None:
     """Raise InputError, before any work, if the name of a file does not end like a `what` ("a plan")."""
     if path is not None and not os.fspath(path).lower().endswith(tuple(endings)):

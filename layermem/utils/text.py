@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+CUTOFF = 0.65  # of words that are suggested: "nested" is not near "best"
 MAX_COLUMNS = 100  # width of all output, even on a wider terminal
 MIN_COLUMNS = 40  # below this nothing is aligned; the terminal itself wraps lines
 INDENT = "  "
@@ -39,7 +40,7 @@ def printable(text: str) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` probably stands for."""
-    return next(iter(get_close_matches(word, list(known), n=1)), None)
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=CUTOFF)), None)
 
 
 def choices(word: str, known: Iterable[str]) -> str:
@@ -52,7 +53,7 @@ def choices(word: str, known: Iterable[str]) -> str:
 def count_text(count: int, what: str) -> str:
     """Return a number with its noun: "1 blob", "2 blobs", "3 layers with parameters", "2 classes"."""
     noun, blank, rest = what.partition(" ")
-    plural = noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    plural = noun if count == 1 else f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
     return f"{count:,} {plural}{blank}{rest}"
 
 

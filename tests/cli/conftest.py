@@ -1,8 +1,10 @@
 """The command, run inside this process: what it printed, and its exit code."""
 
 import io
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,25 @@ def terminal(monkeypatch):
 def prototxt(tmp_path):
     def write(text: str, name: str = "net.prototxt"):
         path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def solver(tmp_path):
+    """The digits solver with fields changed, saving below tmp_path."""
+
+    def write(**fields):
+        text = (
+            Path("prototxt/digits/solver.prototxt")
+            .read_text()
+            .replace('"train_val.prototxt"', '"prototxt/digits/train_val.prototxt"')
+        )
+        for name, value in {"snapshot_prefix": f'"{tmp_path}/digits"', **fields}.items():
+            text = re.sub(rf"(?m)^{name}:.*\n", "", text) + f"\n{name}: {value}"
+        path = tmp_path / "solver.prototxt"
         path.write_text(text)
         return path
 

@@ -27,6 +27,7 @@ from layermem.cli import (
     setup_caffe,
     setup_cuda,
     show,
+    test,
     time,
     train,
     watch,
@@ -35,7 +36,7 @@ from tests.images import write_shapes
 
 EXAMPLES = {
     "train": train.TRAIN_EXAMPLE,
-    "test": train.TEST_EXAMPLE,
+    "test": test.TEST_EXAMPLE,
     "init": init.EXAMPLE,
     "data": data.EXAMPLE,
     "predict": predict.EXAMPLE,

@@ -245,6 +245,8 @@ def test_a_machine_of_small_limits_gets_a_sentence(limit, code, tmp_path):
         (("train", "F"), "unknown argument 'F' (a file is given as --solver F)"),
         (("test", "F"), "unknown argument 'F' (a file is given as --net F)"),
         (("plan", "--nett", "F"), "unknown argument '--nett' (did you mean --net?)"),
+        (("train", "--max_iter", "2"), "a field of the solver is given as --iterations N, or --set max_iter=VALUE"),
+        (("train", "--base-lr=0.1"), "a field of the solver is given as --set base_lr=VALUE"),
         (("train", "--solvr=F"), "unknown argument '--solvr=F' (did you mean --solver?)"),
         (("plan",), "one of the arguments --net --solver is required"),
         (("plan", "--net", NET, "--budget", "50"), "'50' is 50 bytes; did you mean '50%'?"),

@@ -1,11 +1,14 @@
 """`layermem train --log, --tensorboard, --plot`: outputs of a run besides its snapshots."""
 
 import json
+import re
+import shutil
+import subprocess
 
 import pytest
 
 from layermem.report.read_log import curves, last_training, read_records
-from tests.cli.test_train import solver  # noqa: F401
+from tests.cli.test_train import solver, started  # noqa: F401
 
 
 def records(path):
@@ -86,3 +89,36 @@ def test_a_trace_has_the_last_iteration_and_a_table_follows(layermem, solver, tm
 def test_outputs_that_cannot_be_written_are_refused_before_the_run(layermem, solver, tmp_path, words, says):  # noqa: F811
     ended = layermem("train", "--solver", solver(), *words)
     assert ended.code == 2 and ended.out == "" and says.split("|")[-1] in ended.sentence
+
+
+@pytest.mark.parametrize("output", [("--log", "lf/run.jsonl"), ("--log", "lf/run.csv"), ("--tensorboard", "lf/tb")])
+def test_an_output_that_is_taken_away_is_said_and_the_training_goes_on(tmp_path, output):
+    if output[0] == "--tensorboard":
+        pytest.importorskip("tensorboardX")
+    (tmp_path / "lf").mkdir()
+    with started(tmp_path, 200, words=output, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        for line in run.stdout:
+            if "Iteration 3 " in line:
+                break
+        shutil.rmtree(tmp_path / "lf")
+        run.stdout.read()
+        said = " ".join(run.stderr.read().split())
+    assert run.returncode == 0 and (tmp_path / "s_iter_200.solverstate").exists()
+    assert said.startswith(f"layermem: warning: {output[1]} was removed, moved or replaced while the run wrote to it")
+
+
+@pytest.mark.parametrize("lost", ["a file", "nothing that may be entered"])
+def test_snapshots_that_can_no_longer_be_written_end_the_training_and_the_earlier_ones_stay(tmp_path, lost):
+    (tmp_path / "out").mkdir()
+    with started(tmp_path, 10**6, "out/s", "snapshot: 20", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        for line in run.stdout:
+            if "Iteration 50 " in line:
+                break
+        (tmp_path / "out").rename(tmp_path / "kept")
+        (tmp_path / "out").write_text("") if lost == "a file" else (tmp_path / "out").symlink_to("out")
+        run.stdout.read()
+        said = run.stderr.read()
+    wanted = r"layermem: out/s_iter_\d+\.(caffemodel|solverstate): cannot be written: .*\n(  .*\n)*"
+    assert run.returncode == 2 and re.fullmatch(wanted, said)
+    states = [path.name for path in (tmp_path / "kept").iterdir()]
+    assert {"s_iter_20.solverstate", "s_iter_40.solverstate"} <= {*states} and not any("tmp" in name for name in states)

@@ -35,8 +35,10 @@ def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver,
     assert layermem("report", "--solver", file, "--budget", "50%", *SMALL_COMPARISON, "-o", path).code == 0
     page, start, progress = data_of(path), json.loads(log.read_text().splitlines()[0]), Sent()
     monkeypatch.chdir(tmp_path)
+    nice: list[int] = []
+    monkeypatch.setattr(watch_planner, "_be_nice", nice.append)
     made = {name: json.loads(content) for name, content in sections(start, options(*SMALL_COMPARISON), progress)}
-    assert made["strategies"] == page["strategies"]
+    assert made["strategies"] == page["strategies"] and nice == [19]
     plan = {name: page[name] for name in ("version", "made_by", "title", "summary", "facts", "net", "arena")}
     assert made["plan"] == plan
     assert progress == [("progress", "liveness", 0, 2), ("progress", "auto", 1, 2), ("progress", "", 2, 2)]
@@ -44,6 +46,7 @@ def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver,
 
 def test_options_plan_another_job_and_a_budget_that_nothing_fits_is_said(layermem, monkeypatch):
     monkeypatch.setattr(watch_planner, "_prepare", lambda thresholds: None)
+    monkeypatch.setattr(watch_planner, "_be_nice", lambda value: None)
     start, sent = {"event": "start", "fingerprint": "0"}, Sent()
     net = ("--net", "prototxt/digits/train_val.prototxt", *SMALL_COMPARISON)
     work(start, options(*net), (0, 0, 0), sent)
@@ -68,25 +71,24 @@ def wait_for(planned, plan):
 def describe_process(start, given, thresholds, sender):
     """Replaces work(): reports the properties of the process as an error."""
     watch_planner._prepare(thresholds)
-    policy = "idle" if os.sched_getscheduler(0) == os.SCHED_IDLE else "not idle"
     session = "own session" if os.getsid(0) == os.getpid() else "session of the parent"
-    sender.send(("failed", f"{start['net']}: nice {os.nice(0)}, {policy}, {session}"))
+    sender.send(("failed", f"{start['net']}: nice {os.nice(0)}, {session}"))
 
 
 def die(start, given, thresholds, sender):
     os._exit(1)
 
 
-def test_a_run_is_planned_once_in_a_process_of_the_lowest_priority_and_the_next_one_anew(capfd, monkeypatch):
+def test_a_run_is_planned_once_in_a_process_of_low_priority_and_the_next_one_anew(capfd, monkeypatch):
     monkeypatch.setattr(watch_planner, "work", describe_process)
     planned = Planned()
     with Planner(argparse.Namespace(**options()), planned) as planner:
         planner.follow({"net": "a", "fingerprint": "1"})
-        assert "a: nice 19, idle, own session; --solver F" in wait_for(planned, 1)
+        assert "a: nice 5, own session; --solver F" in wait_for(planned, 1)
         planner.follow({"net": "a", "fingerprint": "1", "resumed_from": "s", "iteration": 5})
         assert planned.state()[1]["plan"] == 1
         planner.follow({"net": "b", "fingerprint": "2"})
-        assert "b: nice 19" in wait_for(planned, 2)
+        assert "b: nice 5" in wait_for(planned, 2)
     assert not multiprocessing.active_children()
     assert "run.jsonl: the plan of its run cannot be shown: a:" in " ".join(capfd.readouterr().err.split())
 

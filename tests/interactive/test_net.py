@@ -9,10 +9,12 @@ from google.protobuf import text_format
 
 import layermem
 from layermem.backends.base import get_device
+from layermem.errors import InputError
 from layermem.graph.train import forward_graph, train_graph
-from layermem.interactive.building import build_net
+from layermem.interactive.building import build_net, phase_of
 from layermem.interactive.solver import Solver
 from layermem.planning.pipeline import compile
+from layermem.proto.read import read_net_text
 from layermem.proto.schema import NetParameter
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds
@@ -101,6 +103,22 @@ def test_blobs_are_views_of_the_arena_in_caffes_order():
         assert not np.array_equal(conv1, before)
         assert (net.blobs["conv2"].data < 0).any() and (net.blobs["act"].data >= 0).all()  # not fused: both are there
         assert net.blobs["prob"].data.sum(axis=1) == pytest.approx(np.ones(4))
+
+
+def test_what_a_net_does_not_take_is_refused_with_what_works(tmp_path):
+    with net_of(DEPLOY) as net:
+        with pytest.raises(
+            InputError, match=r"is not a weight file by its name; use a name that ends in \.caffemodel, "
+        ):
+            net.save(tmp_path / "x.foo")
+        assert not list(tmp_path.iterdir())
+        for blob in (net.blobs["conv1"], net.params["conv1"][0]):
+            for name in ("data", "diff"):
+                with pytest.raises(AttributeError, match=rf"use blob.{name}\[...\] = x"):
+                    setattr(blob, name, 1)
+    assert phase_of(read_net_text(DEPLOY), "test") == phase_of(read_net_text(DEPLOY), "TEST")
+    with pytest.raises(InputError, match="unknown phase 'tst'"):
+        phase_of(read_net_text(DEPLOY), "tst")
 
 
 def test_kept_blobs_are_held_within_the_budget_and_others_say_that_they_are_made_again():

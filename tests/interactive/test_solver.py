@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import layermem
+from layermem.errors import InputError
 from layermem.interactive.solver import Solver
 from tests.nets import NETS, solver_file, solver_text
 
@@ -35,6 +36,8 @@ def test_nets_of_a_solver_show_its_parameters_and_outputs(tmp_path):
         assert losses_of(solver, 2) == losses_of(other, 2)
         assert set(test.forward()) == {"accuracy", "loss"} and set(net.forward()) == {"loss"}
         test.share_with(net)
+        with pytest.raises(InputError, match="-1 is no number of iterations"):
+            solver.step(-1)
 
 
 def test_kept_gradients_of_parameters_are_those_of_the_update_and_change_no_bit(tmp_path):

@@ -92,7 +92,11 @@ def test_layers_of_stored_images_may_have_them_in_bytes(kind, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "fields", "options"),
     [
-        ("Data", {"batch_size": 256, "crop_size": 227}, "--input data=256,C,227,227 --input label=256"),
+        (
+            "Data",
+            {"batch_size": 256, "crop_size": 227},
+            "--input data=256,3,227,227 --input label=256 (3 channels, or 1 of gray images)",
+        ),
         ("Data", {"batch_size": 8, "mean_value": [1, 2, 3]}, "--input data=8,3,H,W --input label=8"),
         ("Data", {}, "--input data=N,C,H,W --input label=N"),
         ("ImageData", {"batch_size": 2, "crop_size": 9}, "--input data=2,3,9,9 --input label=2"),

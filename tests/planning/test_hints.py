@@ -6,6 +6,13 @@ from layermem.errors import InputError
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints, read_hints
 
 
+def test_a_glob_of_a_file_that_matches_nothing_is_named_with_its_line(tmp_path):
+    path = tmp_path / "it.hints"
+    path.write_text("keep conv*\n\nrecompute relu* fc*\n")
+    with pytest.raises(InputError, match=r"it\.hints:3: recompute 'fc\*' matches no layer"):
+        check_hints(merge_hints(Hints(keep=("conv1",)), read_hints(path)), ["conv1", "relu1"])
+
+
 def test_a_line_is_a_word_and_globs(tmp_path):
     path = tmp_path / "hints"
     path.write_text("# all of them\nstage res*c  # ends\n\nkeep pool1 fc*\nrecompute *_relu\nkeep conv1\n")

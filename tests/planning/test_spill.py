@@ -1,5 +1,7 @@
 """The spill file as planning sees it: its file system, and costs with its rates."""
 
+from dataclasses import replace
+
 import pytest
 
 from layermem.planning import spill
@@ -17,8 +19,9 @@ MOUNTS = """\
 
 def test_a_spill_says_where_it_is_how_fast_and_where_its_rates_are_from():
     assert str(FILE) == (
-        "a spill file in out (ext4 on /dev/sda1): writes 1.25 GB/s, reads 2.5 GB/s (measured, kept in kept.csv)"
+        "a spill file in out (ext4 on /dev/sda1): writes 1.25 GB/s, reads 2.5 GB/s (measured; kept in kept.csv)"
     )
+    assert "(measured on 2026-11-28, or again with --measure; kept in" in str(replace(FILE, measured_on="2026-11-28"))
     assert str(Spill("out", "ext4 on /dev/sda1", 1.25e9, 2.5e9)).endswith("(measured)")
 
 

@@ -61,7 +61,7 @@ def test_a_trade_falls_in_time_as_memory_grows_and_stays_above_the_bound(job):
     assert budgets == sorted(budgets)
     bound = dict(bound_curve(job, budgets))
     for name in ("hybrid", "recompute", "auto"):
-        points = trade_curve(job, name, budgets)
+        points = trade_curve(job, name, budgets).curve
         assert points == sorted(points) and [y for _, y in points] == sorted((y for _, y in points), reverse=True)
         for nbytes, overhead in points:
             at_least = max((o for b, o in bound.items() if b >= nbytes), default=0.0)
@@ -70,7 +70,7 @@ def test_a_trade_falls_in_time_as_memory_grows_and_stays_above_the_bound(job):
 
 
 def test_a_strategy_that_knows_no_budget_is_one_point(job):
-    ((nbytes, overhead),) = trade_curve(job, "liveness", budget_grid(job))
+    ((nbytes, overhead),) = trade_curve(job, "liveness", budget_grid(job)).curve
     assert nbytes == evaluate(job, "liveness").peak_bytes and overhead == pytest.approx(0)
 
 

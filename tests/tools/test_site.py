@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import layermem
+from tests.integrations.page.conftest import chromium as chromium
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "tools" / "site"
@@ -94,6 +95,32 @@ def test_the_reference_has_every_public_name(site):
 def test_pages_of_the_repository_link_to_pages_of_the_site(site):
     contributing = (site / "contributing.html").read_text()
     assert 'href="architecture.html"' in contributing and 'href="changelog.html"' in contributing
+
+
+@pytest.mark.parametrize("width, theme", [(375, "dark"), (768, "light"), (1366, "dark"), (1600, "light")])
+def test_pages_can_be_read_at_every_width_and_in_both_themes(site, chromium, width, theme):
+    contrast = (ROOT / "tests" / "contrast.js").read_text()
+    for name in ("index", "start"):
+        page = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme=theme)
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_selector("body:not([data-md-color-scheme='']) .md-content")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert page.evaluate(contrast) == [], name
+        page.close()
+
+
+def test_numbers_of_a_table_are_at_the_right_in_one_piece_and_a_search_finds_the_guide(site, chromium):
+    page = chromium.new_page(viewport={"width": 1366, "height": 800})
+    page.goto((site / "comparison.html").as_uri())
+    cell = page.locator("td", has_text="(-47.2 %)").first
+    assert cell.evaluate("cell => getComputedStyle(cell).textAlign").endswith("right")
+    assert cell.evaluate("cell => [...cell.children].every(each => each.getClientRects().length == 1)")
+    page.focus(".md-search__input")
+    page.keyboard.type("largest batch")
+    first = page.locator(".md-search-result__item a.md-search-result__link").first
+    first.wait_for(state="attached")
+    assert first.get_attribute("href").partition("?")[0].endswith("strategies.html")
+    page.close()
 
 
 @pytest.mark.parametrize(

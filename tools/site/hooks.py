@@ -4,6 +4,7 @@ pages outside of docs/   CONTRIBUTING.md, CHANGELOG.md and the READMEs of the co
 links                    between files of the repository become links between pages; to a file that is no page, its name
 quotes                   "```python FILE" becomes a block with the title FILE
 reference.md             one entry for each name of layermem.__all__, under the module that defines it
+tables                   columns of numbers are aligned at the right
 notebooks                docs/examples/NAME.ipynb becomes examples/NAME.md
 scripts                  addresses of other hosts are removed from the theme's scripts, which do not need them here
 """
@@ -26,6 +27,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import notebooks  # noqa: E402
 import reference  # noqa: E402
+import tables  # noqa: E402
 
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "prototxt/README.md": "nets.md"}
 OUTSIDE["README.md"] = "index.md"  # links to it; the front page of the site is docs/index.md
@@ -33,6 +35,7 @@ PACKAGES = {"cuda/README.md": "packages/cuda.md", "tools/README.md": "packages/t
     file.relative_to(ROOT).as_posix(): f"packages/{'.'.join(file.parent.relative_to(ROOT).parts)}.md"
     for file in sorted((ROOT / "layermem").rglob("README.md"))
 }
+DETAILS = ("packages/", "benchmarks/")  # pages that a search lists below those of the guide
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -66,10 +69,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     uri = page.file.src_uri
+    if uri.startswith(DETAILS):
+        page.meta["search"] = {"boost": 0.2}
     sources = {site: source for source, site in {**OUTSIDE, **PACKAGES}.items() if site != "index.md"}
     folder = posixpath.dirname(sources.get(uri, f"docs/{uri}"))
     markdown = re.sub(r"^```python (\S+/\S+)$", r'```python title="\1"', markdown, flags=re.MULTILINE)
     return LINK.sub(lambda link: site_link(link, folder, posixpath.dirname(uri) or ".", files), markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return tables.align_numbers(html)
 
 
 def site_link(link: re.Match[str], folder: str, place: str, files: Files) -> str:

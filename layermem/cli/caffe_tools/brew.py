@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from layermem.cli import test as test_verb
 from layermem.cli import time as time_verb
 from layermem.cli import train as train_verb
 from layermem.cli.caffe_tools.devices import Choice, asked_of, choose, selected
@@ -156,7 +157,7 @@ def test(call: Call) -> int:
     words = ["--net", model, "--weights", weights, "--iterations", call.text("iterations")]
     arguments = _arguments(call, "test", words + _net_state(call), choice)
     call.log.write(f"Running for {call.values['iterations']} iterations.", "caffe.cpp:281")
-    return train_verb.run_test(arguments)
+    return test_verb.run_test(arguments)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def _net_state(call: Call) -> list[str]:
 def _arguments(call: Call, verb: str, words: list[str], choice: Choice) -> argparse.Namespace:
     """Parse the options of a verb of `layermem`, with those of the environment and the device."""
     parser = Parser("caffe")
-    module = time_verb if verb == "time" else train_verb
+    module = {"train": train_verb, "test": test_verb, "time": time_verb}[verb]
     module.add_verbs(parser.add_subparsers(parser_class=VerbParser))
     arguments = parser.parse_args([verb, *words, "--device", choice.name, *_environment(verb, choice.name)])
     check_combinations(arguments)

@@ -20,6 +20,7 @@ from layermem.planning.strategies import STRATEGIES, get_strategy
 from layermem.report.comparison import (
     MAX_PLACED_OPS,
     Curve,
+    Trade,
     bound_curve,
     budget_grid,
     min_live_bytes,
@@ -70,6 +71,7 @@ def strategies_page(
     budgets = budget_grid(job, points) if not is_deep(job) else _few_budgets(job, points, report.budget_bytes)
     reports: list[PlanReport] = []
     curves: dict[str, Curve] = {}
+    within: dict[str, dict[int, float]] = {}
     # Strategies that combine others come last, with the budgets of their best points: the curves are then comparable.
     order = sorted(names, key=lambda name: get_strategy(name).combines_others)
     for done, name in enumerate(order):
@@ -81,7 +83,9 @@ def strategies_page(
         combines = get_strategy(name).combines_others and not is_deep(job)
         more = (nbytes for nbytes, _ in others) if combines else ()
         known = reports[-1:] if not is_deep(job) else ()
-        curves[name] = pareto_front([*trade_curve(job, name, sorted({*budgets, *more})), *_placed(job, known)])
+        trade = trade_curve(job, name, budgets, [nbytes for nbytes in more if nbytes not in budgets])
+        curves[name] = pareto_front([*trade.curve, *_placed(job, known)])
+        within[name] = trade.within
     progress("", len(order))
     rows = [_row(each) for each in rank(reports)] if reports else _live_rows(job, curves, report)
     if report.strategy not in curves:  # the plan of the page always has a curve
@@ -89,11 +93,11 @@ def strategies_page(
     return {
         **_frame(report, rows),
         "placed": not is_deep(job),
-        "budgets": budgets,
-        "curves": [{"strategy": name, **_columns(job, curve)} for name, curve in curves.items()],
+        "least_time": _least_time(within, budgets, [*reports, report]),
+        "curves": [_curve(job, name, curve) for name, curve in curves.items()],
         "bound": _columns(job, bound_curve(job, budgets)),
         "memory": [{"strategy": each.strategy, **memory_curve(each)} for each in reports],
-        "left_out": _left_out(job, names, points),
+        "left_out": _left_out(job, report.strategy, names, points),
     }
 
 
@@ -111,24 +115,51 @@ def _placed(job: Job, reports: Sequence[PlanReport]) -> Curve:
 
 
 def compared_page(
-    reports: Sequence[PlanReport], curves: Mapping[str, Sequence[tuple[int, float]]], bound: Sequence[tuple[int, float]]
+    reports: Sequence[PlanReport], trades: Mapping[str, Trade], bound: Sequence[tuple[int, float]]
 ) -> dict[str, object]:
-    """The section `strategies` of a page of a comparison that was made: plans, and curves of (bytes, overhead)."""
+    """The section `strategies` of a page of a comparison that was made: plans, and what memory costs each of them."""
     first, job = reports[0], reports[0].job
     rows = []
     for report in rank(reports):
-        sizes = [report.peak_bytes, *(nbytes for nbytes, _ in curves.get(report.strategy, ()))]
+        trade = trades.get(report.strategy)
+        sizes = [report.peak_bytes, *(nbytes for nbytes, _ in (trade.curve if trade else ()))]
         rows.append({**_row_without_search(report, {}), "least_bytes": min(sizes)})
     return {
         **_frame(first, rows),
         "strategy": None,  # the page has no main plan
         "placed": not is_deep(job),
-        "budgets": [nbytes for nbytes, _ in bound],
-        "curves": [{"strategy": name, **_columns(job, sorted(curve))} for name, curve in curves.items()],
+        "least_time": _least_time(
+            {name: {**trade.within} for name, trade in trades.items()}, [nbytes for nbytes, _ in bound], reports
+        ),
+        "curves": [_curve(job, name, trade.curve) for name, trade in trades.items()],
         "bound": _columns(job, bound),
         "memory": [{"strategy": each.strategy, **memory_curve(each)} for each in reports],
         "left_out": [],
     }
+
+
+def _least_time(
+    within: dict[str, dict[int, float]], budgets: Sequence[int], reports: Sequence[PlanReport]
+) -> list[dict[str, object]]:
+    """Rows of budgets, from the largest, with the seconds of each strategy that was planned for one and fits it."""
+    first = reports[0]
+    for report in reports:
+        if report.budget_bytes is not None and report.feasible:
+            within.setdefault(report.strategy, {})[report.budget_bytes] = report.overhead
+    rows = []
+    for nbytes in sorted({*budgets, *filter(None, [first.budget_bytes])}, reverse=True):
+        fits = {name: overheads[nbytes] for name, overheads in within.items() if nbytes in overheads}
+        if fits:
+            seconds = {name: (1 + overhead) * first.job.baseline_seconds for name, overhead in fits.items()}
+            rows.append({"bytes": nbytes, "seconds": seconds})
+    return rows
+
+
+def _curve(job: Job, strategy: str, curve: Curve) -> dict[str, object]:
+    """`colour` is the place of the strategy among all of them: each has the same colour on every page."""
+    places = [*STRATEGIES]
+    colour = places.index(strategy) if strategy in STRATEGIES else len(places)
+    return {"strategy": strategy, "colour": colour, **_columns(job, curve)}
 
 
 def _frame(report: PlanReport, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -211,10 +242,12 @@ def _thinned(seconds: Sequence[float], counts: Sequence[int], total: float) -> t
     return [step * total / STEPS for step in range(STEPS)], most
 
 
-def _left_out(job: Job, names: Sequence[str], points: int) -> list[str]:
+def _left_out(job: Job, own: str, names: Sequence[str], points: int) -> list[str]:
     """Sentences about results that were left out, with the option that computes each."""
     notes = []
-    others = [name for name in STRATEGIES if name not in names]
+    others = [name for name in STRATEGIES if name not in (*names, own)]
+    if own not in names:
+        notes.append(f"Strategy {own} was planned for the budget of this page alone (--strategies NAMES, or all).")
     if others:
         notes.append(f"Strategies not compared: {', '.join(others)} (--strategies NAMES, or all).")
     if is_deep(job):

@@ -13,6 +13,7 @@ from layermem.errors import InputError
 from layermem.integrations.page.data import comparison_page, plan_page
 from layermem.integrations.page.html import page_html
 from layermem.integrations.page.strategies import compared_page
+from layermem.report.comparison import Trade
 from layermem.report.plan_report import PlanReport
 from layermem.report.timeline_picture import Points, arena_picture, memory_picture
 from layermem.utils.files import check_ending, check_folder, write_atomically
@@ -32,16 +33,17 @@ def draw_arena(report: PlanReport, path: str) -> None:
 
 
 def draw_memory(
-    reports: Sequence[PlanReport], trade: Mapping[str, Points], bound: Points, path: str, *, title: str
+    reports: Sequence[PlanReport], trades: Mapping[str, Trade], bound: Points, path: str, *, title: str
 ) -> None:
     """Plot the live bytes of each plan over its step, and overhead over bytes by strategy, with its lower bound."""
     check_plot(path)
     if is_page(path):
-        write_atomically(path, page_html(comparison_page(title, compared_page(reports, trade, bound))))
+        write_atomically(path, page_html(comparison_page(title, compared_page(reports, trades, bound))))
         return
     from layermem.report.timeline_image import paint_memory
 
-    paint_memory(memory_picture(reports, trade, bound, title=title), path)
+    curves = {name: trade.curve for name, trade in trades.items()}
+    paint_memory(memory_picture(reports, curves, bound, title=title), path)
 
 
 def check_plot(path: str) -> None:

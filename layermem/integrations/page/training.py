@@ -2,7 +2,7 @@
 
 source     the name of the log
 title      title of the net; status: running, done, stopped, diverged or failed; message: the error, or null
-iteration, max_iter, seconds   progress of the run
+iteration, max_iter, seconds   progress of the run; remaining_seconds: to its end, at its pace of now, or null
 quiet_seconds   if the log has not grown for so long, the run may have been killed
 facts      [label, text]
 charts     title, logarithmic, and curves: name, iterations x, values y (null: not finite), colour (a number), and
@@ -26,6 +26,7 @@ NOTES = 20  # the last notes of a log
 RUNNING = "running"
 SPEED = "seconds per iteration"
 POINTS = 2000  # most points of a curve; a longer one shows every n-th point
+PACE = 50  # records whose mean pace the remaining time goes by
 QUIET_SECONDS = 60.0  # lower limit of quiet_seconds, which is a multiple of the longest wait:
 QUIET_WAITS = 5
 
@@ -45,6 +46,7 @@ def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
         "iteration": next((r["iteration"] for r in reversed(last) if isinstance(r.get("iteration"), int)), None),
         "max_iter": start.get("max_iter"),
         "seconds": next((r["seconds"] for r in reversed(last) if "seconds" in r), None),
+        "remaining_seconds": None if end else _remaining_seconds(start, last),
         "quiet_seconds": _quiet_seconds(start, last),
         "facts": list(_facts(start, end)),
         "charts": [*charts, *_speed(last)],
@@ -87,6 +89,21 @@ def _speed(records: Iterable[Record]) -> Iterator[dict[str, object]]:
     if x:
         curve = {"name": "train", "x": x[::step], "y": y[::step], "colour": 0, "faint": False}
         yield {"title": SPEED, "logarithmic": False, "curves": [curve]}
+
+
+def _remaining_seconds(start: Record, records: Sequence[Record]) -> float | None:
+    """Seconds until the last iteration, at the mean pace of the last PACE records of the last run, tests included."""
+    begin = max((place for place, record in enumerate(records) if record["event"] == "start"), default=0)
+    known: list[tuple[int, float]] = []
+    for record in records[begin:]:
+        iteration, seconds = record.get("iteration"), record.get("seconds")
+        if record["event"] == "train" and isinstance(iteration, int) and isinstance(seconds, int | float):
+            known.append((iteration, float(seconds)))
+    most = start.get("max_iter")
+    if len(known) < 2 or not isinstance(most, int):
+        return None
+    (first, before), (last, now) = known[-PACE:][0], known[-1]
+    return (now - before) / (last - first) * max(most - last - 1, 0) if last > first else None
 
 
 def _quiet_seconds(start: Record, records: Iterable[Record]) -> float:

@@ -234,8 +234,8 @@ VARIABLES = {
     [
         ("train", "train.run_train", "", {"precision", "transport"}),
         ("train", "train.run_train", "0", {"threads"}),
-        ("test", "train.run_test", "", {*VARIABLES} - {"budget", "storage", "threads", "allow_python"}),
-        ("test", "train.run_test", "0", {*VARIABLES} - {"budget", "storage", "precision", "allow_python"}),
+        ("test", "test.run_test", "", {*VARIABLES} - {"budget", "storage", "threads", "allow_python"}),
+        ("test", "test.run_test", "0", {*VARIABLES} - {"budget", "storage", "precision", "allow_python"}),
         ("time", "time.measure_all", "", {"loss_scale", "precision", "transport"}),
         ("time", "time.measure_all", "0", {"loss_scale", "threads", "transport"}),
     ],

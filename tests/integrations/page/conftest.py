@@ -20,6 +20,7 @@ from layermem.integrations.page.strategies import strategies_page
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.jobs import StepOptions, net_job
+from tests.conftest import NO_BROWSER
 from tests.nets import NETS
 from tests.report.conftest import sliced as sliced
 
@@ -53,10 +54,10 @@ def page(report, strategies, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    playwright = pytest.importorskip("playwright.sync_api", reason=f"{NO_BROWSER}, and playwright to drive it")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        pytest.skip(f"needs a browser: one of {', '.join(BROWSERS)}")
+        pytest.skip(f"{NO_BROWSER}: one of {', '.join(BROWSERS)}")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

@@ -1,15 +1,20 @@
 """The page in a real browser: its drawings, its reactions, and that no request leaves it."""
 
+from pathlib import Path
+
 import pytest
 
 from layermem.graph.net import Net
 from layermem.integrations.page.data import comparison_page, plan_page
 from layermem.integrations.page.html import page_html
+from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.memory import spans
 from layermem.report.plan_report import evaluate
 from layermem.solver.jobs import StepOptions, net_job
+from tests.integrations.page.colours import families, nearest
 
+TESTS = Path(__file__).parents[2]
 NASTY = "<script>document.title='owned'</script>", "</script><img src=x onerror=alert(1)>", "{{data}} ${1} &lt;"
 NET = "".join(
     f'layer {{ name: "{name}" type: "ReLU" bottom: "{bottom}" top: "{top}" }}\n'
@@ -37,6 +42,33 @@ def test_the_page_draws_every_section_at_every_size(page, show, size):
         }"""
         assert shown.page.eval_on_selector(".canvas canvas", colours) > 6
         assert shown.page.locator(".chart canvas").count() == 2 and shown.page.locator(".node").count() > 5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_can_be_read_and_no_section_is_empty(page, show, theme):
+    with show(page.as_uri(), "phone", theme) as shown:
+        tab = shown.page
+        assert tab.evaluate((TESTS / "contrast.js").read_text()) == []
+        assert tab.inner_text("#net .details h3") and tab.locator("#net .details tbody tr").count() > 3
+        markers = ".u-legend .u-series:not(:first-child) .u-marker"  # the first is the x axis
+        filled = "all => all.every(each => each.style.background || each.style.backgroundColor)"
+        assert tab.locator(markers).count() > 3 and tab.eval_on_selector_all(markers, filled)
+        width = tab.evaluate("document.querySelector('.chart').clientWidth")
+        labels = tab.evaluate(
+            """width => chartOptions({clientWidth: width}, [], {x: {format: formatBytes, base: 1024},
+            y: {format: formatSeconds}}, []).axes[0].splits(null, 0, 0, 5 * 2 ** 30).map(formatBytes)""",
+            width,
+        )
+        assert 2 <= len(labels) <= (width - 60) / 70  # "1.00 GiB" takes 50 pixels
+
+
+def test_colours_that_stand_beside_one_another_differ():
+    for theme in ("light", "dark"):
+        found = families(theme)
+        for beside in (found["kind"] + found["step"], found["origin"] + found["step"], found["line"]):
+            distance, *pair = nearest(list(dict.fromkeys(beside)))  # a recomputed buffer has the colour of its op
+            assert distance > 15, pair
+    assert len(found["line"]) > len(STRATEGIES) + 1  # those, a saved plan and the lower bound
 
 
 def test_the_page_counts_the_bytes_in_use_as_the_schedule_does(page, report, show):

@@ -24,7 +24,7 @@ def test_losses_and_other_outputs_have_panels():
     picture = curves_picture(RUN)
     assert [(panel.label, [line.name for line in panel.lines]) for panel in picture.panels] == [
         ("loss", ["train loss", "test total"]),
-        ("output", ["test accuracy"]),
+        ("accuracy", ["test accuracy"]),
     ]
     assert picture.title == "<b>n</b>$x$ x2 on cpu: done at iteration 3" and picture.resumed == ()
 
@@ -32,7 +32,11 @@ def test_losses_and_other_outputs_have_panels():
 def test_a_learning_rate_that_changes_has_a_panel_and_a_resumed_run_a_mark():
     again = [start(3, "s"), train(3, 1.0) | {"learning_rate": 0.01}]
     picture = curves_picture([*RUN, *again])
-    assert [panel.label for panel in picture.panels] == ["loss", "output", "learning rate"] and picture.resumed == (3,)
+    assert [panel.label for panel in picture.panels] == [
+        "loss",
+        "total and accuracy",
+        "learning rate",
+    ] and picture.resumed == (3,)
 
 
 def test_several_parts_of_a_loss_are_shown_beside_it():

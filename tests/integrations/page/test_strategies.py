@@ -20,6 +20,22 @@ def test_each_strategy_has_its_peak_its_least_bytes_and_a_curve_that_begins_ther
     assert any("recompute-exact" in note and "--strategies" in note for note in strategies["left_out"])
 
 
+def test_each_time_of_the_table_is_that_of_a_plan_for_its_budget(report, strategies):
+    table, names = strategies["least_time"], {each["strategy"] for each in strategies["curves"]}
+    assert report.budget_bytes in {row["bytes"] for row in table} and len(table) > 2
+    for row in table:
+        plans = {name: evaluate(report.job, name, row["bytes"]) for name in names}
+        fits = {name: plan.seconds for name, plan in plans.items() if plan.feasible}
+        assert row["seconds"] == pytest.approx(fits, rel=1e-12)
+
+
+def test_a_strategy_has_one_colour_whichever_others_are_compared(report, strategies):
+    colours = {each["strategy"]: each["colour"] for each in strategies["curves"]}
+    assert len({*colours.values()}) == len(colours)
+    for each in strategies_page(report, ["recompute"], 2)["curves"]:
+        assert each["colour"] == colours[each["strategy"]]
+
+
 def test_a_deep_net_is_compared_without_placement_and_says_so(report, monkeypatch):
     monkeypatch.setattr(strategies, "MAX_PLACED_OPS", 3)
     monkeypatch.setattr("layermem.report.comparison.MAX_PLACED_OPS", 3)
@@ -33,6 +49,9 @@ def test_a_deep_net_is_compared_without_placement_and_says_so(report, monkeypatc
     own, *others = (row for row in page["rows"] if row["strategy"] == "auto"), *page["rows"]
     assert next(own)["peak_bytes"] == report.peak_bytes
     assert {row["strategy"] for row in others} == {*names, "auto"} and not page["memory"] and not page["placed"]
+    own_times = {row["bytes"]: row["seconds"]["auto"] for row in page["least_time"] if "auto" in row["seconds"]}
+    assert own_times == {report.budget_bytes: pytest.approx(report.seconds)}  # as it was planned for no other budget
+    assert any("auto was planned for the budget of this page alone" in note for note in page["left_out"])
     assert any("not placed" in note and "--points" in note for note in page["left_out"])
 
 

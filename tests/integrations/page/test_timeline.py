@@ -12,6 +12,7 @@ from layermem.graph.net import Net
 from layermem.integrations.page.columns import unpack
 from layermem.integrations.page.timeline import check_plot, draw_arena, draw_memory
 from layermem.proto.read import read_net_text
+from layermem.report.comparison import Trade
 from layermem.report.memory import spans
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.report.timeline_picture import ArenaBox, PlotCurve, arena_picture, merge_boxes, merge_equal, scale_of
@@ -63,7 +64,11 @@ def test_pictures_are_written(recomputed, tmp_path, ending, begins):
     arena, memory = tmp_path / f"arena.{ending}", tmp_path / f"memory.{ending}"
     draw_arena(recomputed, str(arena))
     draw_memory(
-        [recomputed], {recomputed.strategy: [(10**6, 0.1), (10**5, 0.3)]}, [(10**5, 0.0)], str(memory), title="it"
+        [recomputed],
+        {recomputed.strategy: Trade([(10**5, 0.3), (10**6, 0.1)], {})},
+        [(10**5, 0.0)],
+        str(memory),
+        title="it",
     )
     for path in (arena, memory):
         assert path.read_bytes().lower().startswith(begins.lower()) and path.stat().st_size > 10_000
@@ -116,10 +121,16 @@ def test_names_that_are_markup_are_drawn_as_they_are(recomputed, tmp_path, endin
 def test_the_page_of_a_comparison_has_its_plans_and_its_curves(recomputed, tmp_path):
     path = tmp_path / "memory.html"
     draw_memory(
-        [recomputed], {recomputed.strategy: [(10**6, 0.1), (10**3, 0.3)]}, [(10**3, 0.0)], str(path), title="<it>"
+        [recomputed],
+        {recomputed.strategy: Trade([(10**3, 0.3), (10**6, 0.1)], {10**6: 0.1})},
+        [(10**6, 0.0)],
+        str(path),
+        title="<it>",
     )
     page = unpack(re.search(r'id="data">([^<]*)<', path.read_text())[1])
     assert page["title"] == "<it>" and "<it>" not in path.read_text()
+    (times,) = page["strategies"]["least_time"]
+    assert (times["bytes"], list(times["seconds"])) == (10**6, ["recompute"])
     (row,), (curve,) = page["strategies"]["rows"], page["strategies"]["curves"]
     assert (row["peak_bytes"], row["least_bytes"], row["fits"]) == (recomputed.peak_bytes, 10**3, True)
     assert curve["bytes"] == [10**3, 10**6]

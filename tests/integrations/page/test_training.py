@@ -36,9 +36,9 @@ def test_the_charts_are_those_of_the_plot_of_curves_and_the_speed():
     page = training_page("a/run.jsonl", RECORDS)
     charts = charts_of(page)
     assert charts["loss"] == {"train loss": ([0, 2], [3.0, None])}
-    assert charts["output"] == {"train accuracy": ([0, 2], [0.5, 0.5]), "test accuracy": ([2], [0.9])}
+    assert charts["accuracy"] == {"train accuracy": ([0, 2], [0.5, 0.5]), "test accuracy": ([2], [0.9])}
     assert charts["seconds per iteration"] == {"train": ([2], [1.5])}
-    assert [each["title"] for each in page["charts"]] == ["loss", "output", "seconds per iteration"]
+    assert [each["title"] for each in page["charts"]] == ["loss", "accuracy", "seconds per iteration"]
 
 
 def test_a_run_without_an_end_goes_on_and_one_with_an_end_says_how_it_ended():
@@ -65,6 +65,18 @@ def test_a_run_without_an_end_goes_on_and_one_with_an_end_says_how_it_ended():
     )
     assert (page["status"], page["message"], page["snapshots"], page["notes"]) == ("diverged", "NaN", [2], ["<b>"])
     assert ["measured peak", "1.00 KiB (1,024 bytes)"] in page["facts"]
+
+
+def test_the_remaining_time_of_a_run_goes_by_its_pace_of_now(monkeypatch):
+    assert training_page("run.jsonl", RECORDS[:2])["remaining_seconds"] is None
+    late = [*RECORDS, train(4, 1.0, 14.0)]  # of 6 iterations, 0 to 5
+    assert training_page("run.jsonl", late)["remaining_seconds"] == 13.0 / 4
+    resumed = [{**START, "iteration": 3, "resumed_from": "x"}, train(3, 1.0, 1.0), train(4, 1.0, 1.5)]
+    assert training_page("run.jsonl", [*RECORDS, *resumed])["remaining_seconds"] == 0.5
+    monkeypatch.setattr(training, "PACE", 2)
+    assert training_page("run.jsonl", late)["remaining_seconds"] == 5.0
+    end = {"event": "end", "status": "done", "iteration": 5, "message": None, "seconds": 15.0}
+    assert training_page("run.jsonl", [*late, end])["remaining_seconds"] is None
 
 
 def test_a_log_is_quiet_after_some_of_its_longest_waits():

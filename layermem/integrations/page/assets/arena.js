@@ -311,7 +311,7 @@ class ArenaView {
     const streams = STEP_KINDS.map((name, index) =>
       steps.has(index) && element("li", { class: `swatch step-${index}` }, name));
     this.legend.replaceChildren(element("li", { class: "heading" }, "Arena"), ...items.filter(Boolean),
-      element("li", { class: "heading" }, "Streams"), ...streams.filter(Boolean));
+      element("li", { class: "break" }), element("li", { class: "heading" }, "Streams"), ...streams.filter(Boolean));
   }
 
   // -- pointer and keys -------------------------------------------------------------------------------------------

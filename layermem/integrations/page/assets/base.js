@@ -70,6 +70,12 @@ function formatSeconds(seconds) {
   return `${significant(seconds)} s`;
 }
 
+function formatDuration(seconds) {
+  const all = Math.round(seconds), hours = Math.floor(all / 3600), minutes = Math.floor(all / 60) % 60;
+  if (all < 120) return formatSeconds(seconds);
+  return hours ? `${hours.toLocaleString("en")} h ${minutes} min` : `${minutes} min ${all % 60} s`;
+}
+
 function formatCount(number) {
   if (number === null || number === undefined) return "";
   for (const [factor, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
@@ -80,6 +86,11 @@ function formatCount(number) {
 
 function formatShare(part, whole) {
   return whole ? `${(100 * part / whole).toFixed(1)} %` : "";
+}
+
+// A share of a baseline, which stands behind it: "+3.0 % over", "2.8 % less than".
+function formatChange(change) {
+  return change < 0 ? `${(-100 * change).toFixed(1)} % less than` : `+${(100 * change).toFixed(1)} % over`;
 }
 
 function plural(count, noun) {

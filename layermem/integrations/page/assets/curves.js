@@ -1,7 +1,10 @@
 "use strict";
-// Curves, drawn by uPlot.  series: {name, x, y, dash, points, stepped, colour (index)}; each x ascends.
+// Curves, drawn by uPlot.  series: {name, x, y, dash, points, stepped, faint, colour (index)}; each x ascends.
 
-const LINES = 12; // colours of lines: --line-0 and so on
+const LINES = 15; // colours of lines: --line-0 and so on
+
+const FAINT = "66"; // the alpha of a line behind its running mean
+const LABEL = 76; // pixels of a label of the x axis, with the gap to the next
 
 // options: {x: {label, format, base}, y: {label, format, base}, height, marks: [{value, text}], zero, logarithmic}
 function chart(series, options) {
@@ -33,10 +36,12 @@ function mergeEqual(series) {
 }
 
 function chartOptions(frame, series, options, shown) {
-  const axis = ({ label, format, base }, size) => ({
-    label, size, labelSize: 20, font: "11px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
+  const across = Math.max(2, Math.floor((frame.clientWidth - 80) / LABEL));
+  const ink = (each, i) => colour(`line-${(each.colour ?? i) % LINES}`) + (each.faint ? FAINT : "");
+  const axis = ({ label, format, base }, size, count) => ({
+    label, size, space: count ? LABEL : 30, labelSize: 20, font: "11px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif",
     stroke: () => colour("faint"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false },
-    splits: base ? (_, __, low, high) => ticksBetween(low, high, 5, base) : undefined,
+    splits: base ? (_, __, low, high) => ticksBetween(low, high, count ?? 5, base) : undefined,
     values: (_, values) => values.map((value) => (value === null ? "" : format(value))),
   });
   return {
@@ -46,11 +51,12 @@ function chartOptions(frame, series, options, shown) {
       x: { time: false, range: (_, low, high) => (options.zero ? [0, Math.max(high, largestMark(options)) * 1.02] : padded(low, high, 0)) },
       y: { distr: options.logarithmic ? 3 : 1, range: options.logarithmic ? undefined : (_, low, high) => (options.floor === undefined ? padded(low, high, 0.06) : [options.floor, high * 1.06 || 1]) },
     },
-    axes: [axis(options.x, 34), axis(options.y, 64)],
+    axes: [axis(options.x, 34, Math.min(across, 8)), axis(options.y, 64)],
+    legend: { markers: { fill: (_, i) => ink(series[i - 1], i - 1), stroke: (_, i) => ink(series[i - 1], i - 1) } },
     series: [{ label: options.x.label, value: (_, value) => (value === null || value === undefined ? "" : options.x.format(value)) },
       ...series.map((each, i) => ({
         label: each.name, show: shown[i] ?? true, spanGaps: true, width: each.width || 1.75, dash: each.dash,
-        stroke: () => colour(`line-${(each.colour ?? i) % LINES}`),
+        stroke: () => ink(each, i),
         paths: each.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
         points: { show: Boolean(each.points), size: 6 },
         value: (_, value) => (value === null || value === undefined ? "" : options.y.format(value)),

@@ -1,7 +1,7 @@
 "use strict";
 // The net as a graph of layers and of groups that fold (page/net.py), laid out by dagre.
 
-const NODE_HEIGHT = 42, LARGEST_GRAPH = 320, CHARACTER = 7, MARGIN = 12;
+const NODE_HEIGHT = 42, LARGEST_GRAPH = 320, CHARACTER = 7, MARGIN = 12, LEAST_SCALE = 0.75, SHARE_OF_WINDOW = 0.77, COSTLIEST = 8;
 const METRICS = [["seconds", "time"], ["flops", "FLOPs"], ["parameters", "parameters"], ["bytes", "bytes of tops"]];
 
 class NetView {
@@ -14,10 +14,11 @@ class NetView {
     net.groups.parent.forEach((parent, group) => (parent < 0 ? this.outermost : this.children[parent]).push(group));
     this.note = element("p", { class: "note", role: "status" });
     this.picture = element("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "The net" });
-    this.details = element("div", { class: "details", "aria-live": "polite", "data-hint": "A layer or a group that is chosen is described here." });
-    this.scale = 1;
+    this.details = element("div", { class: "details", "aria-live": "polite" });
+    this.scale = null; // of the first graph: as large as fits in sight
     onTheme.push(() => this.paint());
     this.paint();
+    this.describeNet();
   }
 
   metricOf(name) {
@@ -157,6 +158,7 @@ class NetView {
     const { width, height } = graph.graph();
     const reach = graph.edges().flatMap((edge) => graph.edge(edge).points.map(({ x }) => x)); // dagre leaves them out
     const left = Math.min(0, ...reach) - 4, wide = Math.max(width, ...reach) + 4 - left;
+    this.scale ??= Math.min(1, Math.max(LEAST_SCALE, SHARE_OF_WINDOW * window.innerHeight / (height + 8)));
     const svg = svgElement("svg", {
       width: Math.round(wide * this.scale), height: Math.round((height + 8) * this.scale),
       viewBox: `${left} -8 ${wide} ${height + 8}`,
@@ -240,11 +242,26 @@ class NetView {
 
   // -- details ----------------------------------------------------------------------------------------------------
 
+  describeNet() {
+    const { name, layers } = this.net, costs = (this.costs || []).filter((cost) => cost.total);
+    const costliest = costs.sort((a, b) => b.total - a.total).slice(0, COSTLIEST);
+    this.describeRange(name || "The net", [0, this.count]);
+    if (!costliest.length) return;
+    this.details.append(element("h4", {}, "Layers that take the most time"), table([
+      { label: "layer", text: (cost) => layers.name[cost.layer], action: (cost) => this.show(cost.layer) },
+      { label: "time per step", number: true, text: (cost) => formatSeconds(cost.total), share: (cost) => cost.total / costliest[0].total },
+    ], costliest, { caption: "Layers that take the most time" }));
+  }
+
   describeGroup(group) {
-    const { begin, end, label } = this.net.groups, range = [begin[group], end[group]];
+    const { begin, end, label } = this.net.groups;
+    this.describeRange(label[group], [begin[group], end[group]]);
+  }
+
+  describeRange(title, range) {
     const total = (name) => this.values[name][range[1]] - this.values[name][range[0]];
     const { recomputed, offloaded } = this.decisionsOf(range);
-    this.details.replaceChildren(element("h3", {}, label[group]), facts([
+    this.details.replaceChildren(element("h3", {}, title), facts([
       ["layers", (range[1] - range[0]).toLocaleString("en")], ["parameters", total("parameters").toLocaleString("en")],
       ["FLOPs", formatCount(total("flops"))], ["bytes of tops", formatBytes(total("bytes"))],
       ["time per step", this.costs ? formatSeconds(total("seconds")) : ""],

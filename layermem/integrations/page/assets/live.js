@@ -58,7 +58,7 @@ function plannedSections() {
 function waiting(name, { error, doing, done, total }, planned) {
   if (error && (name === "plan" || planned)) return [element("p", { class: "error", role: "alert" }, error)];
   if (error) return [element("p", { class: "note" }, "There is no plan.")];
-  if (name === "plan") return [element("p", { role: "status" }, "The plan of this run is made again, with the lowest priority …")];
+  if (name === "plan") return [element("p", { role: "status" }, "The plan of this run is made again, with a low priority …")];
   if (!total) return [element("p", { role: "status" }, "Strategies are compared when the plan is ready.")];
   const text = `Strategies are compared, with the lowest priority: ${doing || "the curves"} (${Math.min(done + 1, total)} of ${total}) …`;
   return [element("p", { role: "status" }, text), element("progress", { value: done, max: total, "aria-label": "Strategies compared" })];

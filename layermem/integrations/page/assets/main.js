@@ -8,7 +8,7 @@ function tiles(summary) {
     element("strong", {}, value), element("span", { class: "label" }, note));
   return element("div", { class: "tiles" },
     tile("peak", formatBytes(summary.peak_bytes), `${budget}, ${formatShare(summary.peak_bytes, summary.baseline_bytes)} of strategy caffe`),
-    tile("predicted time", formatSeconds(summary.seconds), `per step, ${change < 0 ? "" : "+"}${(100 * change).toFixed(1)} % over the baseline`),
+    tile("predicted time", formatSeconds(summary.seconds), `per step, ${formatChange(change)} the baseline`),
     tile("strategy", summary.strategy, `on ${summary.device}`),
     tile("recomputed", summary.recomputed_ops.toLocaleString("en"), `of ${plural(summary.ops, "op")}`),
     summary.offloaded_bytes ? tile("offloaded", formatBytes(summary.offloaded_bytes), "per step, to the host") : null);

@@ -2,10 +2,11 @@
 // Strategies side by side (page/strategies.py): under the budget, over many budgets, and over the step.
 
 const OWN_WIDTH = 2.75; // pixels of the lines of the strategy of the page
+const BOUND = LINES - 1; // the colour of the lower bound, which no strategy has
 
 function strategiesSection(data) {
   const budget = data.budget_bytes, within = budget ? ` within ${formatBytes(budget)}` : "";
-  const numbers = new Map(data.curves.map((curve, i) => [curve.strategy, i]));
+  const numbers = new Map(data.curves.map((curve) => [curve.strategy, curve.colour]));
   const parts = [
     element("p", {}, `Peak and predicted time of each strategy${within}. Strategy caffe, which keeps everything, takes `
       + `${formatBytes(data.baseline_bytes)} and ${formatSeconds(data.baseline_seconds)}; BVLC Caffe itself takes `
@@ -18,7 +19,7 @@ function strategiesSection(data) {
       name: curve.strategy, x: curve.bytes, y: curve.seconds, stepped: true, points: true, colour: numbers.get(curve.strategy),
       width: curve.strategy === data.strategy ? OWN_WIDTH : undefined,
     }));
-    series.push({ name: "lower bound", x: data.bound.bytes, y: data.bound.seconds, dash: [3, 4], colour: LINES - 1 });
+    series.push({ name: "lower bound", x: data.bound.bytes, y: data.bound.seconds, dash: [3, 4], colour: BOUND });
     const marks = budget && budget <= 1.1 * Math.max(...curves.flatMap((curve) => curve.bytes))
       ? [{ value: budget, text: `budget ${formatBytes(budget)}` }] : [];
     parts.push(element("h3", {}, "Time over memory"), chart(series, {
@@ -50,26 +51,20 @@ function strategyTable(data) {
     { label: "least budget", number: true, value: (row) => row.least_bytes, text: (row) => formatBytes(row.least_bytes) },
     { label: "time", number: true, value: (row) => row.seconds, text: (row) => formatSeconds(row.seconds) },
     { label: "overhead", number: true, value: (row) => row.seconds, text: (row) => (baseline ? `${row.seconds < baseline ? "" : "+"}${(100 * (row.seconds / baseline - 1)).toFixed(1)} %` : "") },
-    { label: "recomputed ops", number: true, value: (row) => row.recomputed_ops ?? null, text: (row) => (row.recomputed_ops ? row.recomputed_ops.toLocaleString("en") : "") },
-    { label: "copied to the host", number: true, value: (row) => row.offloaded_bytes ?? null, text: (row) => (row.offloaded_bytes ? formatBytes(row.offloaded_bytes) : "") },
+    { label: "recomputed ops", number: true, value: (row) => row.recomputed_ops ?? null, text: (row) => row.recomputed_ops?.toLocaleString("en") ?? "–" },
+    { label: "copied to the host", number: true, value: (row) => row.offloaded_bytes ?? null, text: (row) => formatBytes(row.offloaded_bytes) || "–" },
   ].filter((column) => !["recomputed ops", "copied to the host"].includes(column.label) || rows.some((row) => column.value(row)));
   return table(columns, rows, { caption: "Strategies under the budget" });
 }
 
-// The least predicted seconds of each strategy within each budget.
+// The least predicted seconds of each strategy within each budget for which it was planned.
 function budgetTable(data) {
-  const best = (curve, budget) => {
-    const fitting = curve.seconds.filter((_, i) => curve.bytes[i] <= budget);
-    return fitting.length ? Math.min(...fitting) : null;
-  };
-  const sizes = new Set([...data.budgets, ...(data.budget_bytes ? [data.budget_bytes] : [])]);
-  const budgets = [...sizes].sort((a, b) => b - a).map((bytes) => ({ bytes, chosen: bytes === data.budget_bytes }))
-    .filter((row) => data.curves.some((curve) => best(curve, row.bytes) !== null));
   const columns = [
     { label: "budget", text: (row) => formatBytes(row.bytes) },
     ...[...data.curves].sort((a, b) => (b.strategy === data.strategy) - (a.strategy === data.strategy)).map((curve) => ({
-      label: curve.strategy, number: true, text: (row) => formatSeconds(best(curve, row.bytes)) || "–",
+      label: curve.strategy, number: true, text: (row) => formatSeconds(row.seconds[curve.strategy]) || "–",
     })),
   ];
-  return table(columns, budgets, { caption: "Least predicted time of a step at each budget; – does not fit" });
+  const rows = data.least_time.map((row) => ({ ...row, chosen: row.bytes === data.budget_bytes }));
+  return table(columns, rows, { caption: "Least predicted time of a step at each budget; – does not fit, or was not planned" });
 }

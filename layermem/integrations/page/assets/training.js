@@ -1,6 +1,8 @@
 "use strict";
 // Curves of a training log (page/training.py); {node: its section; show, showState, showEnd: news}.
 
+const TRAINING = [1, 2, 3, 4, 5, 6, 7, 9]; // the colours of curves, in the order of curves_picture.py
+
 function trainingSection(data) {
   const state = element("p", { role: "status" }), tilesBox = element("div", { class: "tiles" });
   let newest = data.training, said = "";
@@ -18,7 +20,7 @@ function trainingSection(data) {
     const marks = (training.resumed || []).map((value) => ({ value, text: "resumed" }));
     for (const { title, curves, logarithmic } of training.charts) {
       const series = curves.map(({ faint, colour: number, ...curve }) => ({
-        ...curve, colour: number + 1, width: faint ? 0.6 : 1.75, points: curve.x.length < 3, stepped: title === "learning rate",
+        ...curve, faint, colour: TRAINING[number % TRAINING.length], width: faint ? 1 : 1.75, points: curve.x.length < 3, stepped: title === "learning rate",
       }));
       const kind = `${title} ${logarithmic}`;
       if (plots.has(kind)) {
@@ -62,14 +64,15 @@ function runTiles(training) {
   const tile = (label, value, note = "") => element("div", { class: "tile" }, element("span", { class: "label" }, label),
     element("strong", {}, value), element("span", { class: "label" }, note));
   const of = training.max_iter ? `of ${training.max_iter.toLocaleString("en")}` : "";
-  const curves = training.charts.filter(({ title }) => title === "loss" || title === "output").flatMap(({ curves: all }) =>
+  const curves = training.charts.filter(({ title }) => !["learning rate", "seconds per iteration"].includes(title)).flatMap(({ curves: all }) =>
     all.filter((curve) => !curve.faint && curve.y.length).map((curve) => {
       const whole = all.find((each) => each.faint && each.colour === curve.colour); // of which this one is the mean
       return whole ? { ...curve, name: `${whole.name}, ${curve.name}` } : curve;
     }));
   return [
     training.iteration === null ? null : tile("iteration", training.iteration.toLocaleString("en"), of),
-    training.seconds === null ? null : tile("since the start", formatSeconds(training.seconds)),
+    training.seconds === null ? null : tile("since the start", formatDuration(training.seconds)),
+    training.remaining_seconds === null ? null : tile("remaining", formatDuration(training.remaining_seconds), "at the pace of now"),
     ...curves.slice(0, 6).map((curve) => tile(curve.name, formatNumber(last(curve)), `iteration ${curve.x[curve.x.length - 1]}`)),
   ].filter(Boolean);
 }
