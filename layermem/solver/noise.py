@@ -40,8 +40,8 @@ def noise_seed(data: Data) -> int | None:
         return None
     match = NOISE.fullmatch(str(data))
     if match is None:
-        what = f"unknown data '{data}'; use noise or noise:SEED, with a whole number from 0 as the seed"
-        raise InputError(f"{what}, or a file of arrays such as data.npz")
+        forms = "noise or noise:SEED, with a whole number from 0 as the seed, or a file of arrays such as data.npz"
+        raise InputError(f"unknown data '{data}'; use {forms}")
     return int(match[1] or 0)
 
 
@@ -102,5 +102,6 @@ def _check_read(arrays: Arrays, nets: Nets) -> None:
         if name not in read and (nets.tests or not name.startswith(OF_TEST)):
             tops = [top for layer, phase in layers if phase == nets.train.phase for top in layer.top]
             known = f"those of the train net are {', '.join(tops)}" if tops else "the train net has none"
-            what = f"is given an array '{name}', and no input layer has a top of that name; {known}"
-            raise InputError(f"{what}, and of test nets the same names after '{OF_TEST}'", path=str(nets.train.path))
+            what = f"is given an array '{name}', and no input layer has a top of that name"
+            remedy = f"rename it ({known}, and those of test nets begin with '{OF_TEST}')"
+            raise InputError(f"{what}; {remedy}", path=str(nets.train.path))

@@ -119,7 +119,7 @@ def test_a_resumed_run_has_the_bits_of_the_whole_one_and_so_have_ranks(tmp_path,
         ({"data": X, "label": np.float32(1)}, "has scalar of type float32 as 'label'"),
         ({"data": X[:0], "label": np.zeros(0)}, "as 'data'; give numbers, with an axis of items first"),
         ({"data": X, "label": np.zeros(10), "labels": np.zeros(10)}, "array 'labels', and no input layer has a top"),
-        ({"images": X}, "array 'images', and no input layer has a top of that name; those of the train net are data"),
+        ({"images": X}, r"no input layer has a top of that name; rename it \(those of the train net are data"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(arrays, what, tmp_path):
