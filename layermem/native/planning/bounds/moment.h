@@ -21,7 +21,7 @@ namespace layermem::planning::bounds {
 enum class Rerun : char { kFree, kNever, kAlways };
 using Reruns = std::vector<Rerun>;  // per op: whether it runs again after o
 
-// What plans with some choices made can do.
+// Bounds of the plans that agree with some choices.
 struct Relaxation {
     Seconds seconds;  // none of them is below
     Seconds reached;  // of one whose values are held whole
@@ -32,17 +32,17 @@ class Moment {
   public:
     Moment(const StepBounds& step, OpId op);
 
-    // Bytes below which o cannot run with `host_bytes` on the host; `known_bytes` is a bound already, and is returned
-    // where this one is not above it.
+    // Returns bytes below which o cannot run with `host_bytes` on the host; `known_bytes` is another bound, which is
+    // returned unless this one is above it.
     Bytes least_bytes(Bytes host_bytes, Bytes known_bytes);
-    // Seconds below which no step is, within the budget; infinite where o cannot run.  A result that is not above
-    // `known_seconds` may be too small.
+    // Returns seconds below which no step within the budget can be; infinite if o cannot run.  A result that is not
+    // above `known_seconds` may be too small.
     Seconds least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
-    // The same for the plans with some choices made.
+    // Returns the bounds of the plans that agree with `reruns`.
     Relaxation relax(const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
-    // Ops that lack bytes wherever they run again after o may not.
+    // Returns the choices in which ops that always lack bytes do not run again after o.
     Reruns possible_reruns(Bytes budget_bytes, std::optional<Bytes> host_bytes);
-    // Edges of the network that all calls looked at, about: what a search counts instead of seconds.
+    // Returns about the number of edges of the network that all calls visited: the unit of search limits.
     int64_t steps() const { return steps_; }
 
   private:

@@ -1,4 +1,4 @@
-// Open branches lie in a heap, the lowest bound on top.
+// Open branches are in a heap, the lowest bound on top.
 #include "planning/bounds/whole_values.h"
 
 #include <algorithm>
