@@ -15,7 +15,7 @@ from layermem.ops.axpy import AS_SCALE
 
 
 def as_scale(call: CudaCall) -> CudaCall:
-    """The same op by the roles of its Scale."""
+    """The call with the roles of its Scale."""
     addresses = {AS_SCALE.get(role, role): at for role, at in call.addresses.items()}
     return replace(call, addresses=addresses, accumulated=frozenset(AS_SCALE.get(r, r) for r in call.accumulated))
 
