@@ -36,7 +36,7 @@ LM_FN Tap tap_of(const Resampling& line, int i) {
             static_cast<float>(rest) / static_cast<float>(line.out - 1)};
 }
 
-// What pixel `at` gets of y[i].
+// Returns the share of y[i] that pixel `at` gets.
 LM_FN float weight_of(const Resampling& line, int i, int at) {
     const Tap tap = tap_of(line, i);
     return (at == tap.low ? 1.0f - tap.t : 0.0f) + (at == tap.high ? tap.t : 0.0f);
