@@ -75,10 +75,7 @@ class Predictor:
         at_most: int | None = None,
     ):
         file = read_source(source)
-        written = built_net(file, "TEST", options)
-        if options.batch is None and at_most and _batch_of(written) > at_most:
-            options = replace(options, batch=at_most)
-            written = built_net(file, "TEST", options)
+        options, written = _built_for(file, options, at_most)
         self.source = next((layer.message for layer in written.layers if layer.type in FEEDS), None)
         self._stated, self._path, self._files = stated or Stated(), file.path, file.files
         if needs_deploy(written):
@@ -209,6 +206,15 @@ def check_blobs(file: NetFile, blobs: Sequence[str]) -> None:
         if name not in tops:
             hint = did_you_mean(name, tops) or "`layermem show` lists the blobs"
             raise InputError(f"has no blob '{name}'; {hint}", path=file.path)
+
+
+def _built_for(file: NetFile, options: NetOptions, items: int | None) -> tuple[NetOptions, graph_net.Net]:
+    """Build the net as written, with a batch of at most `items` where the user states none."""
+    net = built_net(file, "TEST", options)
+    if options.batch is not None or not items or _batch_of(net) <= items:
+        return options, net
+    options = replace(options, batch=items)
+    return options, built_net(file, "TEST", options)
 
 
 def _batch_of(net: graph_net.Net) -> int:

@@ -36,6 +36,7 @@ def test_kernels_keep_to_what_their_launches_rely_on(module):
     hold(module, "90")
 
 
+@pytest.mark.whole
 @needs_nvcc
 @pytest.mark.samples(len(OTHERS))
 @pytest.mark.parametrize("module, capability", OTHERS)
@@ -52,6 +53,7 @@ def hold(module: str, capability: str) -> None:
         assert each.static_shared <= SHARED_BYTES, each
 
 
+@pytest.mark.whole
 @needs_nvcc
 @pytest.mark.samples(len(ENGINES))
 @pytest.mark.parametrize("precision", ENGINES)

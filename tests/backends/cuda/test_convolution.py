@@ -194,6 +194,7 @@ def test_products_on_tensor_cores_are_as_exact_as_their_precision(kind, name, pr
     assert all(error >= least for error in case.errors.values()), case.errors
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(24)
 @pytest.mark.parametrize(
     "mode, precision", [("race", "fp32"), ("asan", "fp32"), *(("asan", each) for each in PRECISION_BOUNDS)]

@@ -94,6 +94,7 @@ def test_every_tile_stays_in_bounds_and_has_no_races(name, tile, way, monkeypatc
     case_of(CASES[name], way).check()
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("precision", [name for name in ENGINES if name != "fp32"])

@@ -103,6 +103,7 @@ def cropped(folder: Path, rng: np.random.Generator) -> Path:
     return solver
 
 
+@pytest.mark.whole
 @pytest.mark.samples(8)
 @pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="PyCUDA is not installed")
 @pytest.mark.parametrize("streams", ["random", "eager"])

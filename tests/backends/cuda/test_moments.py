@@ -78,6 +78,7 @@ def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
     assert launches == 1
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)

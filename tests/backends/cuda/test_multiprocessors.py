@@ -66,6 +66,7 @@ def test_as_many_blocks_run_as_the_gpu_takes_at_once(multiprocessors, storage):
         assert grids[function] == [AT_ONCE[function.split("_")[-2]] * multiprocessors, 1, 1]
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("storage", ["fp32", "bf16"])
 def test_no_number_of_multiprocessors_changes_a_bit(storage):

@@ -47,6 +47,7 @@ def test_a_kernel_in_16_bits_has_the_bits_of_the_converted_operands(name, word):
     assert check(name, word) > 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", TAKING)
@@ -99,6 +100,7 @@ def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
     assert check(OpCase(name, conv_text(outputs, settings), {"small": [shape]}), "bf16", BF16, exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)

@@ -85,6 +85,7 @@ def test_packed_tiles_leave_the_sums_of_what_is_stored(name, tile, accumulate, m
     assert launches == 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
@@ -102,6 +103,7 @@ def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumul
     np.testing.assert_array_equal(sums, wanted)
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", IN_EPILOGUE)

@@ -85,6 +85,7 @@ def test_ends_are_those_of_every_gpu(name):
     assert check(CASES[name], "bf16", HOPPER, exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_they_stay_in_bounds_and_have_no_races(way):

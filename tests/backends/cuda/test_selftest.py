@@ -145,6 +145,7 @@ def test_families_that_are_wrong_are_named_once_and_others_take_their_place(chec
     assert again.pop("notes") == [] and again == answer
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_kernels_that_hang_or_fail_end_their_process_alone(checking, monkeypatch):
     hang, fault = any_of("patch"), any_of("depthwise")
@@ -156,6 +157,7 @@ def test_kernels_that_hang_or_fail_end_their_process_alone(checking, monkeypatch
     assert answer == without(monkeypatch, "patch", "depthwise", precision="tf32")
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_packed_products_and_warpgroups_are_replaced(checking, monkeypatch):
     settings = {"precision": "bf16", "storage": "bf16"}
@@ -174,6 +176,7 @@ def test_kernels_that_nothing_can_replace_are_refused(module, remedy, checking):
     assert f"kernels of {module} are wrong" in answer["error"] and f": {remedy}. Please report" in answer["error"]
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_a_record_is_written_whole_and_one_that_cannot_be_read_is_as_good_as_none(checking):
     trained("tf32")

@@ -162,6 +162,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, 
     assert launches == 0
 
 
+@pytest.mark.whole
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
