@@ -34,6 +34,7 @@ class Movers:
 
 
 def movers_of(ops: Iterable[Op]) -> dict[Names, Movers]:
+    """The movers of all averages that `ops` move, by the names of averages that move together."""
     found: dict[Names, Movers] = {}
     for op in ops:
         for each, names in moved_by(op):

@@ -262,9 +262,8 @@ class Graph:
         return self._fused[names]
 
     def _fusing(self, chosen: Collection[Op]) -> Iterator[Op]:
-        """Yield the ops with each of `chosen` at the position of the last op that it covers.  An op that reads another
-        of its results, such as the update of a bias, follows it: in slices it may come before the last read of the
-        weights."""
+        """Yield the ops with each of `chosen` at the position of the last op that it covers.  Ops that read another of
+        its results, such as the update of a bias, follow it: in slices they may come before the weights' last read."""
         instead = {fused.covers[-1]: fused for fused in chosen}
         gone = {name for fused in chosen for name in fused.covers[:-1]}
         unmade = {buffer: fused.name for fused in chosen for buffer in fused.writes}
@@ -323,8 +322,7 @@ class Graph:
 
     @cached_property
     def read_after_forward(self) -> dict[str, tuple[str, ...]]:
-        """For each backward and update op: the buffers it reads or updates that a recomputed forward op can write
-        again."""
+        """For each backward and update op: the operands that a recomputed forward op can write again."""
         again = {name for name, op in self.recomputable.items() if op.kind == FORWARD}
         return {
             op.name: tuple(buffer for buffer in (*op.reads, *op.updates) if buffer in again)

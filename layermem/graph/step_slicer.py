@@ -142,8 +142,7 @@ class StepSlicer:
         return self._parts.share([self._parts.step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-        """The step, the other graphs of its arena, and the test nets, rewritten and with activations stored as on the
-        device."""
+        """The step, the other graphs of its arena, and the test nets, rewritten and with the device's storage."""
         step, *beside = graphs
         first_test = len(beside) - len(self._parts.tests)
         passes = zip(self._storages, beside[first_test:])

@@ -276,8 +276,7 @@ class _Narrowing:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _count(self, op: Op, items: BatchSlice) -> int:
-        """Items of a part of `op`, and of all ops of its node: the largest divisor of its items that fits `part_bytes`,
-        or 1."""
+        """Items of a part of `op`, and of all ops of its node: the largest divisor that fits `part_bytes`, or 1."""
         if op.unit not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
             counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)

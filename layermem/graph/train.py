@@ -258,8 +258,7 @@ class GraphBuilder:
         self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)
 
     def hold_blobs(self, names: Sequence[str], kind: str, parameters: Sequence[str] = ()) -> None:
-        """Hold the data of blobs, and their gradients and those of parameters as far as they exist, to the end of the
-        graph."""
+        """Hold the data of blobs, and existing gradients of them and of parameters, to the end of the graph."""
         graph = self.graph("")
         gradients = (diff_buffer(self.net, name, graph) for name in names)
         buffers = [*(self.net.blob_version(name) for name in names), *(each for each in gradients if each is not None)]

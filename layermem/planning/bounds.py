@@ -40,8 +40,7 @@ NO_SECONDS = Costs(Rates(flops=1.0, memory=1.0, d2h=1.0, h2d=1.0, launch=0.0))  
 
 
 def least_bytes(graph: Graph, host_budget_bytes: int | None = None) -> int:
-    """Bytes of the device below which no plan of `graph` can go, with `host_budget_bytes` of the host (None: no
-    limit)."""
+    """Bytes of the device below which no plan of `graph` can go, with so many bytes of the host (None: no limit)."""
     return _step(graph, NO_SECONDS).least_bytes(_host_bytes(host_budget_bytes))
 
 

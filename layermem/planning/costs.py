@@ -78,6 +78,8 @@ MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops 
 
 @dataclass(frozen=True)
 class Costs:
+    """Seconds of ops, measured or by `rates` for ops that are not in `measured`, and rates of copies."""
+
     rates: Rates
     measured: Mapping[str, float] = field(default_factory=dict)  # op name -> seconds
     path: str | None = None  # their file; fingerprint and net: the step that it measured

@@ -94,8 +94,7 @@ class Job:
 
     @property
     def of_one_machine(self) -> Graph:
-        """The training step that costs are measured with, on any number of ranks: the step of one machine, without
-        slices."""
+        """The training step that costs are measured with, for any number of ranks: of one machine, without slices."""
         return self.graphs[0] if self.slicer is None else self.slicer.of_one_machine
 
     @property

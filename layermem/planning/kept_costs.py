@@ -35,6 +35,7 @@ NAME_LIMIT = 200  # characters of a file's name
 
 
 def costs_folder() -> Path:
+    """The folder of the cache that holds measured costs."""
     return kept_folder("costs")
 
 
@@ -72,8 +73,7 @@ def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -
 
 
 def keep_costs(text: str, gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path | None:
-    """Write the text of a costs file to the cache and return its path; None if the folder is not writable, which only
-    costs time."""
+    """Write the text of a costs file to the cache and return its path; None if the folder is not writable."""
     return _keep(kept_path(gpu, device, fingerprint, slices), text)
 
 

@@ -203,8 +203,8 @@ class LowerSetPlanner:
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, self._seconds_again), plan)
 
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
-        """Candidates that need few bytes.  Model and plan count differently: a few more bytes in the model may save
-        some."""
+        """Candidates that need few bytes.  Model and plan count differently: more bytes in one may be fewer in the
+        other."""
         if not self.min_memory_candidates:
             smaller = self._planner_of_smaller_family(evaluator)
             if smaller is None:
@@ -222,8 +222,7 @@ class LowerSetPlanner:
 
     def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
         """Chains around the minimum of the model, until a plan is near the bound, or near that minimum: others hardly
-        ever need less.  `fewest_bytes` returns the fewest bytes of all plans so far, including those of earlier
-        chains."""
+        ever need less.  `fewest_bytes` returns the fewest bytes of all plans, those of earlier chains included."""
         least = self._least_chain()
         yield least
         for request, new_bytes in self._requests(least):
@@ -237,8 +236,8 @@ class LowerSetPlanner:
             yield from (chain for chain in chains if chain is not None)
 
     def _quick_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
-        """Candidates that recompute little in about the fewest possible bytes; plans with more bytes than the minimum
-        are quicker."""
+        """Candidates that recompute little in about the fewest bytes; with more bytes than the minimum, one is
+        quicker."""
         if self.quick_candidates is None:
             smaller = self._planner_of_smaller_family(evaluator)
             found = [] if smaller is None else [*smaller._quick_candidates(evaluator)]

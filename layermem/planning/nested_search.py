@@ -117,11 +117,10 @@ class NestedPlanner:
         delayed: bool = False,
         copy_limit_bytes: int | None = None,
     ) -> Plan | None:
-        """The quickest plan found within the budget, with recomputation, offloads of activations, and the
-        state of `kinds` on the host between steps.  None if there is none, if the host budget is too small for any of
-        it, if hints require recomputation in steps of several phases, or if no plan comes near `limit_seconds`.
-        `delayed`: run late the backward ops that op_order.py delays; `copy_limit_bytes`: the limit of the plan
-        (Plan)."""
+        """The quickest plan found within the budget, with recomputation, offloads of activations, and the state of
+        `kinds` on the host between steps.  None if there is none, if the host budget is too small for any of it, if
+        hints require recomputation in steps of several phases, or if no plan comes near `limit_seconds`.  `delayed`:
+        run late the backward ops that op_order.py delays; `copy_limit_bytes`: limit of the plan."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]

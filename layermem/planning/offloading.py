@@ -42,8 +42,7 @@ def with_copy_limit(plan: Plan, budget_bytes: int, evaluator: PlanEvaluator, hin
 
 
 def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    """The plan with the longest copy lead that fits; without a budget, or if none fits, the plan that needs the fewest
-    bytes."""
+    """The plan with the longest copy lead that fits; if none fits, or without a budget, the one of fewest bytes."""
     if budget_bytes is not None:
         for copy_lead in COPY_LEADS:
             tried = replace(plan, copy_lead=copy_lead)
@@ -53,8 +52,7 @@ def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: Plan
 
 
 class HostBudget:
-    """The remainder of the user's host budget, if there is one: ops share their host workspace, since they run one by
-    one."""
+    """The remainder of the user's host budget, if there is one; ops share their host workspace, running one by one."""
 
     def __init__(self, graph: Graph, hints: Hints):
         self.graph, self.remaining_bytes = graph, hints.host_budget_bytes

@@ -15,8 +15,8 @@ from layermem.graph.ops import FORWARD, Graph, Op
 
 
 def forward_first(graph: Graph, forward: Iterable[Op]) -> list[str]:
-    """Names of all ops, phase by phase: first the forward ops, in the order of `forward`, then the others in the order
-    of the graph."""
+    """Names of all ops, phase by phase: first those of `forward`, in this order, then the others in the graph's
+    order."""
     if len(graph.phases) == 1:
         return [op.name for op in forward] + graph.names_after_forward
     rank = {op.name: i for i, op in enumerate(forward)}

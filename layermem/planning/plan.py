@@ -34,8 +34,7 @@ class Decision(Enum):
 
 
 class Gap(NamedTuple):
-    """The interval after use number `use` (from 0) of `buffer`; -1 is the last gap, which wraps round to the next
-    step."""
+    """The interval after use number `use` (from 0) of `buffer`; -1 is the last gap, which wraps to the next step."""
 
     buffer: str
     use: int

@@ -59,8 +59,7 @@ class PlanEvaluator(Protocol):
         self, plan: Plan, groups: Sequence[Sequence[Gap]], budget_bytes: int
     ) -> tuple[dict[Gap, Decision], float]:
         """The decisions that remain, and their estimated seconds, after the offloads of one group after the other are
-        removed from a plan that fits: a group is removed if the plan still fits and estimate_seconds() does not
-        rise."""
+        removed from a plan that fits: if it still fits and estimate_seconds() does not rise."""
 
     def native_layout(self) -> NativeLayout:
         """The graph that trains, fused updates included."""
@@ -124,6 +123,7 @@ def strategy(name: str, *, description: str, **declared: Any) -> Callable[[Strat
 
 
 def get_strategy(name: str) -> StrategyEntry:
+    """The entry of a registered strategy; InputError, with the known names, for another name."""
     if name not in STRATEGIES:
         raise InputError(f"unknown strategy '{name}' ({choices(name, STRATEGIES)})")
     return STRATEGIES[name]

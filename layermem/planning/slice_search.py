@@ -331,6 +331,7 @@ def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:
 
 
 def ops_seconds(graph: Graph, costs: Costs) -> float:
+    """Seconds of all ops, each once, with the fused updates that save memory."""
     return sum(costs.op(op) for op in with_fused_updates(graph).ops)
 
 

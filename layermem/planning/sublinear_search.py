@@ -91,8 +91,7 @@ def cut_places(graph: Graph, hints: Hints) -> list[Place]:
 
 
 def cut_segments(graph: Graph, threshold_bytes: float, places: Iterable[Place]) -> list[list[Op]]:
-    """Cut the forward ops into segments, each ended by an op that may end one, with more than `threshold_bytes` in
-    it."""
+    """Cut the forward ops into segments; each has over `threshold_bytes` and ends at an op that may end one."""
     segments: list[list[Op]] = [[]]
     gathered_bytes = 0
     for op, nbytes, may_end in places:

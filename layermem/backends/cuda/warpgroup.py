@@ -47,8 +47,7 @@ FPROP_MOMENTS = f"{FPROP}_moments"  # separate kernels
 class MinShape(NamedTuple):
     """The minimum shape of a product that warpgroups compute: columns, depth, and pixels of the image.  An inner
     product has one pixel, and as many rows as the batch has images.  The depth of a weight gradient is the number of
-    windows of an image, and its rows are outputs: `rows` is the largest power of two that divides them, as full tiles
-    need."""
+    windows of an image; its rows are outputs: `rows` is the largest power of two that divides them, for full tiles."""
 
     columns: int = 1
     depth: int = 1

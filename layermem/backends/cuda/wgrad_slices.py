@@ -217,8 +217,7 @@ class WgradSlice:
     def _complete_stage(
         self, engine: Engine, begun: int, dw: int, accumulate: bool, maps: int, image: int
     ) -> Iterator[Launch]:
-        """Gather the missing windows of the stage that earlier slices began; if that completes it, sum it from `begun`
-        to dw."""
+        """Gather the missing windows of the stage in progress; if that completes it, sum it from `begun` to dw."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.first)
         at, left = self.first * each, self._windows_left()

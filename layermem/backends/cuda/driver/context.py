@@ -147,8 +147,7 @@ def _gpu(index: int, device: Any) -> Gpu:
 
 
 def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenate[Driver, P], R]:
-    """Wrap a method of Driver to run in the driver's own context, whichever is current for its caller, and to turn
-    errors of CUDA into DeviceErrors."""
+    """Wrap a method of Driver to run in its own context and to turn errors of CUDA into DeviceErrors."""
 
     @wraps(method)
     def run(self: Driver, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -33,6 +33,8 @@ START_SECONDS = 1  # of starting the processes
 
 
 class Compiled(NamedTuple):
+    """The result of compiling one module."""
+
     seconds: float
     error: str  # the compiler's error; empty if the image was made
 

@@ -155,6 +155,7 @@ def has_cache() -> bool:
 
 
 def prebuilt(module: str) -> bytes | None:
+    """The fatbin of a module, from the first folder that has one; None if there is none."""
     for folder in prebuilt_folders():
         with suppress(OSError):
             return (folder / f"{module}.fatbin").read_bytes()
