@@ -109,7 +109,7 @@ LM_FN void load_row(float (&values)[V], const T* x, const float* open, const Col
 template <int V>
 struct UnitOfThread {
     int line, column, number;
-    int begin, rows;  // from the first row at hand; rows behind that, in this slice and in later ones
+    int begin, rows;  // from the first row of this slice; rows after that, in this slice and in later ones
     bool is_mine, ends_here;
 
     LM_MEMBER UnitOfThread(const Columns& at, int across, int units) {

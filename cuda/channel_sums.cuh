@@ -52,7 +52,7 @@ template <int V, int INPUTS, class T, class Use>
 LM_FN void visit_rows(const Columns& at, const T* const (&x)[INPUTS], int first, int end, int step, int column,
                       Use use) {
     constexpr int ROWS = IN_FLIGHT<V> / INPUTS > 0 ? IN_FLIGHT<V> / INPUTS : 1;
-    const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows behind the last may pass 2^31
+    const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows after the last may pass 2^31
 #pragma unroll 1
     for (unsigned row = static_cast<unsigned>(first); row < stop; row += ROWS * step) {
         Elements<V, T> in[ROWS][INPUTS];

@@ -319,7 +319,7 @@ LM_FN void add_fprop(Product& product, float* shared, const int4* windows, const
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     LM_DYN_SHARED(float, shared);
-    LM_SHARED(int4, windows, [T::M]);  // read again behind the product, which needs the registers
+    LM_SHARED(int4, windows, [T::M]);  // read again after the product, which needs the registers
     const ConvProblem& conv = p.problem;
     const Place<T> place(conv.outputs);
     const int group = blockIdx.z, first = place.m, n0 = place.n;

@@ -135,7 +135,7 @@ struct SumTile {
         const SumsMemory<T> memory(shared);
         const int rows = conv.images * conv.height * conv.width - first;
         async_wait<WARP_GROUPS - 1>();
-        block_sync();  // the numbers of all threads are there
+        block_sync();  // the numbers of all threads are stored
         sum_group<T, E>(product, runs, memory, norm.epilogue, 0);
         if constexpr (WARP_GROUPS > 1) {
             async_wait<0>();

@@ -16,7 +16,7 @@ struct ConvWgradArgs {
     int splits, images_each;   // split i sums over images [i images_each, (i+1) images_each) of the whole batch;
     int pieces, windows_each;  // or, where there are several pieces, splits [i pieces, (i+1) pieces) over one image,
                                // each over so many windows, which are whole stages
-    // Images at hand: first_image .. first_image + problem.images - 1 of images_whole; they meet `splits` splits from
+    // This slice has images first_image .. first_image + problem.images - 1 of images_whole, in `splits` splits from
     // first_split on.
     int first_split, first_image, images_whole;
     int accumulate;

@@ -5,7 +5,7 @@
 //                             columns  [32 of k][width] a row runs along m or n, as memory does
 //   order                     k rises, always in the same steps: no tile and no place in it changes a bit
 //   pipeline                  a ring of stages: while one is multiplied, the next are copied; one barrier a stage
-//   product                   what a warp does with a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
+//   product                   the work of a warp on a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
 //   elements                  of blobs may have 16 bits (element.cuh): they are widened on their way, so tiles are fp32;
 //                             or both operands have 16 bits, and tiles are packed: two elements a word, 64 of k a stage
 //

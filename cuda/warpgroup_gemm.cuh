@@ -91,7 +91,7 @@ struct StagesOf {
     LM_MEMBER void wait_until_empty() const { barrier_wait(&emptied[stage], parity ^ 1u); }
     LM_MEMBER void wait_until_full() const { barrier_wait(&filled[stage], parity); }
 
-    // Tells producers that the lanes of a consumer's warp no longer need their data of a stage.
+    // Releases a stage to the producers: the lanes of a consumer's warp no longer need their data of a stage.
     LM_MEMBER void give_back(int stage) const {
         warp_sync();
         if (lane_of_warp() == 0) barrier_arrive(&emptied[stage]);

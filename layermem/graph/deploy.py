@@ -81,7 +81,7 @@ def _needed(layers: Sequence[Message], outputs: Iterable[str]) -> _Needed:
 
 
 def _type(layer: Message) -> type[Layer]:
-    """The class of a layer, whose traits decide about its deploy form; Layer itself for inputs and composites."""
+    """The class of a layer, whose traits determine its deploy form; Layer itself for inputs and composites."""
     return LAYERS.get(layer.type, Layer)
 
 

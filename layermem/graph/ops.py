@@ -14,7 +14,7 @@ FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
 COMPUTE, COMM = "compute", "comm"  # streams of ops: COMM is for communication of ranks
 
-# kinds of buffers; those that outlive a step are PERSISTENT
+# kinds of buffers
 PARAMETER, HISTORY, GRADIENT, STATE = "parameter", "history", "gradient", "state"
 DATA, DIFF, STASH = "data", "diff", "stash"
 

@@ -152,7 +152,7 @@ def _is_norm(op: Op) -> bool:
     return isinstance(norm, BatchNorm) and not norm.global_stats and _is_whole(op)
 
 
-# ---- what they become ------------------------------------------------------------------------------------------------
+# ---- the resulting ops -----------------------------------------------------------------------------------------------
 
 
 def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:

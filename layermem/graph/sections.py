@@ -64,9 +64,9 @@ class Section:
 
     data    blobs (versions) to hold to the end of the step; outputs of the section are always held
     diffs   names of blobs whose gradient is held to the end of the step
-    apart   blobs (versions), in addition to `data`, whose layer is not fused with their reader
-    copied  blobs (versions) that are handed to the host as soon as they are computed
-    copied_diffs   names of blobs whose gradient is handed to the host as soon as it is final
+    unfused   blobs (versions), in addition to `data`, whose layer is not fused with their reader
+    copied  blobs (versions) that are copied to the host as soon as they are computed
+    copied_diffs   names of blobs whose gradient is copied to the host as soon as it is final
     """
 
     first: int
@@ -74,7 +74,7 @@ class Section:
     backward: BackwardRange | None = None
     data: tuple[str, ...] = ()
     diffs: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
+    unfused: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     copied_diffs: tuple[str, ...] = ()
 
@@ -85,7 +85,7 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
     names = {node.layer.name for layer in layers for node in layer.nodes}
     nodes = [node for node in op_nodes(net) if node.layers[0].name in names]
     held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
-    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.apart, *_borders(net, section)})
+    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.unfused, *_borders(net, section)})
     needs = _needs(net, nodes, section)
     build = _SectionBuilder(net, nodes, device, needs, True)
     build.declare(gradients)

@@ -248,7 +248,7 @@ class GraphBuilder:
         op = self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
         return replace(op, joins=rule.name) if ops.JOINED_UPDATES in self.device.fusions else op
 
-    # -- what is held ------------------------------------------------------------------------------------------
+    # -- held buffers ------------------------------------------------------------------------------------------
 
     def hold(self, name: str, kind: str, buffers: Sequence[str], node: int = -1) -> None:
         """Add an op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""

@@ -195,7 +195,7 @@ class Job:
             )
         try:
             return self.with_slices(slices or NO_SLICES)
-        except InputError:  # a plan of another net has layers of its own
+        except InputError:  # a plan of another net has other layers
             return self.with_slices(NO_SLICES)
 
 

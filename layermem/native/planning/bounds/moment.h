@@ -62,13 +62,13 @@ class Moment {
         Seconds seconds;
         double host_bytes;
     };
-    struct Space {  // beside o: on the device; on the host; what is not on the device, where nothing runs again
+    struct Space {  // besides o: on the device; on the host; off the device, if nothing runs again
         double device_bytes, host_bytes, most_away;
     };
 
     void find_relatives(OpId op, bool descendants, std::vector<char>* found) const;
     void find_operands();
-    void prepare();  // what is built for those moments alone at which bytes lack
+    void prepare();  // builds the data of moments that lack bytes
     void find_bytes_to_recompute();
     void build_network();
     bool is_from_before(BufferId buffer) const;
@@ -90,8 +90,8 @@ class Moment {
     Bytes in_use_ = 0;
     Bytes returning_bytes_ = 0, other_persistent_bytes_ = 0;  // persistent, not touched by o: needed after it, or not
     std::vector<char> free_;                                  // per buffer: in use by o anyway
-    std::vector<Bytes> again_bytes_;                          // per op: least bytes beside which it runs again after o
-    std::vector<OpId> recomputable_;                          // ops in the network that can run again
+    std::vector<Bytes> again_bytes_;  // per op: least other bytes in use when it runs again after o
+    std::vector<OpId> recomputable_;  // ops in the network that can run again
 
     MaxFlow flow_{2};
     struct HeldEdge {
@@ -106,7 +106,7 @@ class Moment {
     std::vector<AgainEdge> runs_again_;
     std::vector<int> infinite_;                // edges
     std::vector<int> need_node_, again_node_;  // per buffer, per op; -1: none
-    std::vector<BufferId> waiting_;            // buffers whose edges are not there yet
+    std::vector<BufferId> waiting_;            // buffers whose edges are still to be added
     double needed_bytes_ = 0;                  // of what descendants read: held, nothing runs again
     std::map<Reruns, Curve> curves_;           // of what may run again at all, by budget
     int64_t steps_ = 0;

@@ -8,7 +8,7 @@ namespace layermem::planning::bounds {
 
 namespace {
 
-constexpr double kSame = 1 - 1e-9;  // relative: a branch this close to what is reached is not worth a look
+constexpr double kSame = 1 - 1e-9;  // relative: a branch this close to the best is skipped
 
 struct Branch {
     Reruns reruns;

@@ -61,7 +61,7 @@ class LimitedProfile {
   private:
     static constexpr Position kBlock = 16;
     struct Block {
-        Bytes added;  // to all of its positions, beside what live_ has
+        Bytes added;  // to all of its positions, in addition to live_
         Bytes most;   // at one of them, in all
     };
     bool add(Position p, Bytes bytes) {

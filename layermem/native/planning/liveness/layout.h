@@ -45,7 +45,7 @@ struct Op {
     Bytes workspace_bytes;
     Seconds seconds;
     OpId recompute;  // the op that runs in its place from the second time on, -1 if it cannot be repeated
-    bool comm;       // runs on the stream of communication, beside the ops that follow
+    bool comm;       // runs on the communication stream, while later ops run
 };
 
 struct Gap {
@@ -78,7 +78,7 @@ struct Plan {
 struct CopyTiming {
     double lead;
     Bytes limit_bytes = kNoLimit;
-    int overlays = 0;  // they decide what is in use
+    int overlays = 0;  // they determine the bytes in use
 };
 
 struct Use {
@@ -113,7 +113,7 @@ class LayoutGraph {
 
     // Throws std::invalid_argument on an order that repeats what cannot be repeated.
     Order prepare(const std::vector<OpId>& order) const;
-    // Throws std::invalid_argument on a plan that reads what was never written.  Residencies are sorted by buffer.
+    // Throws std::invalid_argument on a plan that reads bytes before they are written.  Residencies are sorted by buffer.
     Layout lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const;
     Layout lay_out(const Plan& plan) const {
         return lay_out(prepare(plan.order), plan.decisions, {plan.copy_lead, plan.copy_limit_bytes, plan.overlays});

@@ -28,7 +28,7 @@ struct PeakWitness {
     Node owner;
     std::vector<uint64_t> nodes;  // of these nodes, those in the segment have all that steps read of them resident,
     Bytes node_bytes;             // so many bytes in all;
-    Bytes beside;                 // beside it: the step's own gradients, workspace, and carried bytes still needed
+    Bytes beside;                 // and the step's gradients, workspace, and carried bytes still needed
 };
 
 // Facts of one lower set L.
@@ -45,7 +45,7 @@ struct SetFacts {
     // Values that are kept when L is done, but that nothing in L needs any more.
     std::vector<Value> dying;
     Bytes dying_bytes = 0;
-    std::vector<Value> releasable;  // of the dying ones, those that no step reads: a recomputation may
+    std::vector<Value> releasable;  // dying values that no step reads: a recomputation may
     // Facts of segments that end in L, whatever they begin with (nodes below do not count):
     std::vector<uint64_t> recomputed;         // nodes that run again
     Quanta recompute_time = 0;                // of their recomputations

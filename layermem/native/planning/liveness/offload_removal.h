@@ -24,7 +24,7 @@ std::optional<size_t> fewest_offloads(const LayoutGraph& graph, const Order& ord
 
 struct OffloadRemoval {
     std::vector<int32_t> removed;  // numbers of groups, ascending
-    Seconds seconds;               // estimated, of what is left
+    Seconds seconds;               // estimated, of the remaining plan
 };
 
 // Tries groups of positions in `decisions` in turn, without groups that are already gone with others.  A group with a

@@ -17,7 +17,7 @@
 // Two models of a pair:
 //   live   exact liveness, op by op: each byte from its first write to its last read, workspace and overlays included.
 //          Recomputations all run before the first step (eager) or each just before the step that needs it, whichever
-//          has the lower peak.  Kept of V_i: values that nodes or steps outside L_i read, what a node that is read
+//          has the lower peak.  Kept of V_i: values that nodes or steps outside L_i read, values that a node read
 //          outside writes for its backward only, and values marked `kept`.  A value that is kept for V_i alone, and
 //          that neither backward nor a recomputation of V_i needs, is released when V_i has run.
 //   paper  Kusumoto et al. 2019, equations 1 and 2, to the letter: everything of V_i that is outside the boundary is

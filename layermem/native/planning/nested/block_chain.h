@@ -18,7 +18,7 @@ namespace layermem::planning::nested {
 
 // The values that a range keeps, and the order in which its backward recomputes the rest.
 struct RangeChoice {
-    int32_t kept;  // so many of its values, those that take most seconds per byte first
+    int32_t kept;  // number of kept values, by falling seconds per byte
     bool lazy;
 };
 
@@ -49,9 +49,9 @@ class BlockChain {
     struct Entry {
         Position position;
         bool again;
-        Bytes base_bytes;  // of what is no item
+        Bytes base_bytes;  // of buffers that are no items
     };
-    struct BlockRange {  // with its values, numbered from that of `first_item` on
+    struct BlockRange {  // with its values, numbered from `first_item` on
         int32_t first, last;
         Item first_item;
         size_t count;

@@ -4,14 +4,14 @@
 //     C(s, t, m)   backward of the blocks t..s within m bytes, in addition to the inputs of block s
 //
 //     keep    forward of a range s..e, whose kept values and boundary stay    + C(e + 1, t, m - those)
-//             + backward of the range, which recomputes what was not kept
+//             + backward of the range, which recomputes the other values
 //     drop    forward of s..k-1, of which the boundary before k alone stays     + C(k, t, m - it) + C(s, k - 1, m)
 //     last    a range s..t at the end needs no boundary, and where it ran before and keeps nothing no forward either
 //
 // A first forward costs nothing, because its ops run anyway.  So C counts recomputations, each as often as it runs.
 //
 // source  Beaumont, Herrmann, Pallez, Shilova, "Optimal memory-aware backpropagation of deep join networks", 2020 (Rotor);
-//         here a range of several blocks has plans of its own, and bytes and seconds differ from block to block
+//         here a range of several blocks has separate plans, and bytes and seconds differ from block to block
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct RangePlan {
 
 struct Chain {
     // per block
-    std::vector<Bytes> boundary_bytes;  // of what it leaves to the next block
+    std::vector<Bytes> boundary_bytes;  // of the boundary to the next block
     std::vector<Bytes> base_bytes;      // in use besides while its backward is about to begin: gradients, parameters
     std::vector<Bytes> forward_bytes;   // most in use while forward runs for its boundary alone
     std::vector<Seconds> forward_seconds;

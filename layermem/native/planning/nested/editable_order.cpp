@@ -280,7 +280,7 @@ void EditableOrder::change_uses(BufferId buffer, const Use& use, bool insert) {
     } else if (!has_previous) {
         tree_.add(slot, next, bytes);
         touch(buffer, next, End::kFirst);
-    } else if (previous == slot) {  // what is read here and what is written are two
+    } else if (previous == slot) {  // the residencies read and written here differ
         tree_.add(slot, bytes);
         touch(buffer, previous, End::kLast);
     } else {

@@ -134,7 +134,7 @@ class LiveTree {
 
     Slot size_ = 1;             // leaves, a power of two
     std::vector<Node> nodes_;   // the root is at 1, and below node n are 2 n and 2 n + 1
-    std::vector<Bytes> slots_;  // without what was added at nodes
+    std::vector<Bytes> slots_;  // without the additions at nodes
 };
 
 }  // namespace layermem::planning::nested

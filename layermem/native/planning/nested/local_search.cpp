@@ -175,7 +175,7 @@ std::optional<Draft> LocalSearch::fit(Draft draft, Bytes budget_bytes, Seconds l
         return sum;
     };
     Measured measured = measure(draft);
-    const Seconds least_seconds = 1e-4 * draft.seconds;  // what an offload costs at least, so that gains compare
+    const Seconds least_seconds = 1e-4 * draft.seconds;  // minimum cost of an offload, so that gains compare
     for (double over = excess(measured); over > 0;) {
         interrupt();
         if (work_ >= work_end || draft.seconds > limit) return std::nullopt;

@@ -7,8 +7,8 @@
 // Every change is judged by the exact live bytes and seconds of the whole plan, so a copy is used only if the link has
 // time for it.  Recomputations whose outputs nothing reads after a change are removed with it.
 //
-// source  the moves are those of annealing over sequences (FastSA, Preferred Networks 2023), taken greedily; offloads
-//         beside them as in POFO (Beaumont et al., NeurIPS 2021)
+// source  the moves are those of annealing over sequences (FastSA, Preferred Networks 2023), taken greedily; with
+//         offloads as in POFO (Beaumont et al., NeurIPS 2021)
 #pragma once
 
 #include <cstdint>

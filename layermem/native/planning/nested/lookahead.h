@@ -67,7 +67,7 @@ class LookaheadWalk {
     std::vector<Item> dropped_;
     std::vector<std::vector<Position>> uses_;             // per item: positions that read it
     std::vector<std::vector<Item>> outputs_;              // per item: those whose recomputation reads it
-    std::vector<Position> last_need_;                     // per item: last use of it, or of what is computed from it
+    std::vector<Position> last_need_;                     // per item: last use of it, or of a value computed from it
     std::vector<std::vector<Position>> recomputed_from_;  // per item: producers whose recomputation reads it
 
     // the state of a walk

@@ -13,7 +13,7 @@
 namespace layermem::planning::placement {
 
 struct Core {
-    Problem problem;                  // with sections of its own, and without fixed residencies
+    Problem problem;                  // with its own sections, and without fixed residencies
     std::vector<ResidencyId> origin;  // per residency of the core: its id in the whole problem
 };
 

@@ -1,7 +1,7 @@
 // Entry point of placement: from bytes and ticks to the problem of the algorithms, and back.
 //
 //      validate              arrays of one length, sizes whose sum does not overflow
-//      build_problem         ticks to sections, bytes to granules; fixed residencies apart from free ones
+//      build_problem         ticks to sections, bytes to granules; fixed residencies separated from free ones
 //      stack_full_lifetime   residencies of the whole step at the bottom, without search
 //      pack_best             greedy rules, which reach the bound on most training steps
 //      tighten               exact search below the greedy height, otherwise

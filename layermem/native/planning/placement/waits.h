@@ -21,8 +21,8 @@ constexpr int kStreams = 4;
 
 struct TimedAccesses {
     struct Instruction {
-        int stream;  // 0 to kStreams - 1
-        Tick last;   // of those that are launched together with it: their ticks follow each other
+        int stream;                          // 0 to kStreams - 1
+        Tick last;                           // last tick of its launch, whose ticks are consecutive
         std::vector<int32_t> reads, writes;  // residencies
     };
     struct Residency {

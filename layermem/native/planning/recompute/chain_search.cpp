@@ -130,7 +130,7 @@ std::optional<Chain> ChainSearch::find_best() {
         auto chain = run(kUnlimitedWidth);
         max_recompute_ = most;
         if (chain || limit >= most) return chain;
-        tighten_bounds();  // with what has become exact
+        tighten_bounds();  // with the edges that are exact by now
     }
     return std::nullopt;
 }
