@@ -66,7 +66,7 @@ LM_FN void barrier_expect(unsigned long long* barrier, int bytes) {
 #endif
 }
 
-// Waits until a phase of this parity has ended and no other has since; before the first phase, odd parity has ended.
+// Waits until a phase of this parity has ended and no other since; odd parity counts as ended until phase 0 ends.
 LM_FN void barrier_wait(unsigned long long* barrier, unsigned parity LM_AND_SITE) {
 #if defined(LM_EMULATE)
     lm_emu::barrier_wait(barrier, parity, site);
