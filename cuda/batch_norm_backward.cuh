@@ -1,4 +1,11 @@
-// The backward steps of BatchNorm; batch_norm.cuh has its formula and the assumptions of its kernels.
+// The backward steps of BatchNorm: the sums over a channel that its gradient needs, and the gradient of x.
+// batch_norm.cuh has the formula and the forward steps.
+//
+//   order      gradient_sums, or the epilogue of conv_dgrad -> channel_sums over its parts -> batch_norm_backward
+//   launch     each kernel states its own
+//   traffic    16|x| bytes read, 4|x| written; half in 16 bits: bound by memory
+//   assumes    _v4: columns and pitch are multiples of 4, buffers aligned to four elements; elements below 2^31
+//   source     Caffe batch_norm_layer.cu
 #pragma once
 #include "batch_norm.cuh"
 

@@ -12,7 +12,7 @@ namespace lm {
 
 struct StepScalars {
     double rate;       // of the solver; that of a parameter is local_rate()
-    float correction;  // Adam
+    float correction;  // Adam and AdamW
     int averaged;      // -1: all that there are
     float loss_scale;
     unsigned seed, step_low, step_high;

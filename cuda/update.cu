@@ -3,7 +3,7 @@
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
 //   scaled   dw and norm are loss_scale times the true values; if norm is not finite, nothing is written
 //   launch   one thread per four elements: the sum of ceil(count / 1024) blocks over the parameters, block 256
-//   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam) bytes an element: bound by memory
+//   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam, AdamW) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it
 //   source   Caffe src/caffe/solvers
 #include "channel_sums.cuh"
@@ -62,7 +62,8 @@ struct One {
     float w, h0, h1;
 };
 
-template <int HISTORY_COUNT, class Rule>
+// DECOUPLED: decay shrinks the parameter by its learning rate, and does not join the gradient.
+template <int HISTORY_COUNT, bool DECOUPLED, class Rule>
 LM_FN void update(const UpdateArgs& p, Rule rule) {
     const int which = parameter_of(p);
     const unsigned count = static_cast<unsigned>(p.count[which]);
@@ -73,8 +74,14 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
     if (p.scaled && !(norm < infinity())) return;
     const float clipping = p.clip >= 0.0f && norm > p.clip ? p.clip / norm : 1.0f;
     const float rate = local_rate(p.step, p.lr_mult[which]);
-    const float decay = static_cast<float>(p.decay * p.decay_mult[which]);  // as rate: rounded once
-    const auto step = [&](float g, One& one) { rule(rate, gradient(p, decay, g, one.w, unscale, clipping), one); };
+    const double full_decay = p.decay * p.decay_mult[which];
+    const float decay = DECOUPLED ? 0.0f : static_cast<float>(full_decay);  // as rate: rounded once
+    const float shrink = DECOUPLED ? static_cast<float>(p.step->rate * p.lr_mult[which] * full_decay) : 0.0f;
+    const auto step = [&](float g, One& one) {
+        g = gradient(p, decay, g, one.w, unscale, clipping);
+        if (DECOUPLED) one.w -= shrink * one.w;
+        rule(rate, g, one);
+    };
     float* const own = p.w[which] + p.first[which];
     const float* const dw = p.dw[which];
     float* const own_h0 = p.h0[which];
@@ -108,14 +115,14 @@ LM_FN void update(const UpdateArgs& p, Rule rule) {
 }
 
 LM_KERNEL(update_sgd, UpdateArgs, p, 256) {
-    update<1>(p, [&](float rate, float g, One& x) {
+    update<1, false>(p, [&](float rate, float g, One& x) {
         x.h0 = x.h0 * p.momentum + rate * g;
         x.w -= x.h0;
     });
 }
 
 LM_KERNEL(update_nesterov, UpdateArgs, p, 256) {
-    update<1>(p, [&](float rate, float g, One& x) {
+    update<1, false>(p, [&](float rate, float g, One& x) {
         const float v = x.h0 * p.momentum + rate * g;
         x.w -= (1.0f + p.momentum) * v - p.momentum * x.h0;
         x.h0 = v;
@@ -123,21 +130,21 @@ LM_KERNEL(update_nesterov, UpdateArgs, p, 256) {
 }
 
 LM_KERNEL(update_adagrad, UpdateArgs, p, 256) {
-    update<1>(p, [&](float rate, float g, One& x) {
+    update<1, false>(p, [&](float rate, float g, One& x) {
         x.h0 += g * g;
         x.w -= rate * (g / (sqrtf(x.h0) + p.delta));
     });
 }
 
 LM_KERNEL(update_rmsprop, UpdateArgs, p, 256) {
-    update<1>(p, [&](float rate, float g, One& x) {
+    update<1, false>(p, [&](float rate, float g, One& x) {
         x.h0 = p.rms_decay * x.h0 + (1.0f - p.rms_decay) * (g * g);
         x.w -= rate * (g / (sqrtf(x.h0) + p.delta));
     });
 }
 
 LM_KERNEL(update_adadelta, UpdateArgs, p, 256) {
-    update<2>(p, [&](float rate, float g, One& x) {
+    update<2, false>(p, [&](float rate, float g, One& x) {
         const float m = p.momentum;
         x.h0 = m * x.h0 + (1.0f - m) * (g * g);
         const float u = g * sqrtf((x.h1 + p.delta) / (x.h0 + p.delta));
@@ -146,14 +153,19 @@ LM_KERNEL(update_adadelta, UpdateArgs, p, 256) {
     });
 }
 
-LM_KERNEL(update_adam, UpdateArgs, p, 256) {
+template <bool DECOUPLED>
+LM_FN void adam(const UpdateArgs& p) {
     const float correction = p.step->correction;
-    update<2>(p, [&](float rate, float g, One& x) {
+    update<2, DECOUPLED>(p, [&](float rate, float g, One& x) {
         x.h0 = p.momentum * x.h0 + (1.0f - p.momentum) * g;
         x.h1 = p.momentum2 * x.h1 + (1.0f - p.momentum2) * (g * g);
         x.w -= rate * correction * (x.h0 / (sqrtf(x.h1) + p.delta));
     });
 }
+
+LM_KERNEL(update_adam, UpdateArgs, p, 256) { adam<false>(p); }
+
+LM_KERNEL(update_adamw, UpdateArgs, p, 256) { adam<true>(p); }
 
 // accumulate: w += dw, for the gradients of several micro-batches.
 //   w [count] float updated     dw [count] float read

@@ -6,6 +6,7 @@
     io                 images and messages: load_image, Transformer, ...
     plan(...)          the memory and time of a training step, before it runs
     compare(...)       the same under several strategies
+    fit(...)           the largest batch that fits a budget
     compile(...)       the checked schedules themselves
     caffe              pycaffe's names, so that scripts written for it run as they are
     deploy(...)        a train_val.prototxt as a net that predicts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from layermem.api import compare as compare
     from layermem.api import compile as compile
     from layermem.api import deploy as deploy
+    from layermem.api import fit as fit
     from layermem.api import plan as plan
     from layermem.interactive.classifier import Classifier as Classifier
     from layermem.interactive.detector import Detector as Detector
@@ -43,7 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec", "P",
-    "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "io", "plan", "to_proto",
+    "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "fit", "io", "plan", "to_proto",
 ]  # fmt: skip
 _SPEC = ("L", "NetSpec", "P", "to_proto")
 

@@ -3,6 +3,7 @@
 net = layermem.Net("lenet.prototxt", batch=32)
 report = layermem.plan(net, budget="50%")                  the memory of a training step
 reports = layermem.compare("lenet.prototxt", budget="50%")  those of several strategies, the fastest first
+fits = layermem.fit("lenet.prototxt", "1GiB")               the largest batch under each strategy
 program = layermem.compile(solver="solver.prototxt", strategy="liveness")       the schedules themselves
 """
 
@@ -10,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from os import PathLike
 from typing import ParamSpec
 
-from layermem.backends.base import Device
+from layermem.backends.base import Device, get_device
+from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
 from layermem.graph.net import NetOptions
@@ -23,33 +24,34 @@ from layermem.interactive.net import Net
 from layermem.interactive.solver import Solver
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Budget
+from layermem.planning.job import Budget, Job
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.comparison import evaluate_all, rank, select_strategies
+from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
+from layermem.utils.files import PathName
+from layermem.utils.units import FREE, bytes_of, free_share
 
-__all__ = ["Net", "Solver", "build_net", "compare", "compile", "default_device", "deploy", "job_of", "plan"]
-
-Path = str | PathLike[str]
+__all__ = ["Net", "Solver", "build_net", "compare", "compile", "default_device", "deploy", "fit", "job_of", "plan"]
 
 
 def plan(
     net: Source | Net | graph_net.Net | None = None,
     *,
-    solver: Path | SolverFile | None = None,
+    solver: PathName | SolverFile | None = None,
     strategy: str | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
-    spill: Path | None = None,
+    spill: PathName | None = None,
     device: str | Device | None = None,
-    costs: Costs | Path | None = None,
+    costs: Costs | PathName | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,
-    saved: Path | None = None,
+    saved: PathName | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -80,13 +82,13 @@ def plan(
 def compare(
     net: Source | Net | graph_net.Net | None = None,
     *,
-    solver: Path | SolverFile | None = None,
+    solver: PathName | SolverFile | None = None,
     strategies: Sequence[str] | None = None,
     budget: Budget = None,
     host_budget: Budget = None,
-    spill: Path | None = None,
+    spill: PathName | None = None,
     device: str | Device | None = None,
-    costs: Costs | Path | None = None,
+    costs: Costs | PathName | None = None,
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,
@@ -105,6 +107,46 @@ def compare(
     )
     job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
     return rank(evaluate_all(job.with_host_budget(host_budget).with_slices(slices), names, budget))
+
+
+def fit(
+    net: Source | None = None,
+    budget: Budget = None,
+    *,
+    solver: PathName | SolverFile | None = None,
+    strategies: Sequence[str] | None = None,
+    device: str | Device | None = None,
+    most: int = MOST_ITEMS,
+    host_budget: Budget = None,
+    spill: PathName | None = None,
+    hints: Hints = Hints(),
+    allow_python: bool = False,
+    ranks: int = 1,
+    iter_size: int | None = None,
+) -> list[Fit]:
+    """The largest batch of `net`, or of the train net of `solver`, that fits the budget under each strategy, the
+    largest first: `strategy`, `size` (0 if nothing fits), `report` (its plan), `items_per_second`.
+
+    budget     bytes, such as "8GiB", or "free"; a percentage depends on the batch
+    strategies names; by default those of `layermem fit`
+    most       the largest batch that is tried
+    The other arguments are those of `plan`.
+    """
+    names = select_strategies(None if strategies is None else ",".join(strategies))
+    device = device if isinstance(device, Device) else get_device(device or default_device())
+    if budget is None or str(budget).endswith("%"):
+        raise InputError("fit needs an amount of memory; give a budget such as '8GiB'")
+    if most < 1:
+        raise InputError(f"most {most} is too small; give 1 or more")
+    is_free = isinstance(budget, str) and budget.endswith(FREE)
+    nbytes = free_share(str(budget), device.free_bytes()) if is_free else bytes_of(budget)
+    step = StepOptions(device=device, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill)
+
+    def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
+        options = NetOptions.of(batch, shapes, allow_python=allow_python)
+        return make_job(net, solver, options, step).with_host_budget(host_budget)
+
+    return find_fits(jobs_by_batch(make, {})[0], range(1, most + 1), names, nbytes)
 
 
 P = ParamSpec("P")

@@ -1108,7 +1108,8 @@ SETTINGS: StepContext = {
     "rate": 0.1,
     "iteration": 4,
 }
-STATES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}  # optimizer state by rule
+# optimizer state by rule
+STATES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2, "AdamW": 2}
 WEIGHTS, SCALAR = Tensor((5, 7)), Tensor(())
 
 

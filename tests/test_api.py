@@ -19,7 +19,7 @@ NET = "prototxt/mnist/train_val.prototxt"
 def test_the_public_names():
     assert layermem.__all__ == [
         "BudgetError", "Classifier", "Detector", "DeviceError", "InputError", "L", "LayermemError", "Net", "NetSpec",
-        "P", "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "io", "plan", "to_proto",
+        "P", "PythonLayer", "Solver", "caffe", "compare", "compile", "deploy", "fit", "io", "plan", "to_proto",
     ]  # fmt: skip
     assert set(layermem.__all__) <= set(dir(layermem))
 
@@ -175,3 +175,18 @@ def test_strategies_are_compared_in_one_call_as_by_the_command():
     assert len(chosen) == 2 and (found.seconds, found.peak_bytes) == (alone.seconds, alone.peak_bytes)
     with pytest.raises(layermem.InputError, match="unknown strategy"):
         layermem.compare(NET, strategies=["fastest"], device="cpu")
+
+
+def test_the_largest_batch_is_found_in_one_call_as_by_the_command():
+    fits = layermem.fit(NET, "16MiB", strategies=["liveness", "caffe"], device="cpu")
+    assert [each.size for each in fits] == sorted((each.size for each in fits), reverse=True) and fits[-1].size > 0
+    for each in fits:
+        for batch, fitting in ((each.size, True), (each.size + 1, False)):
+            plan = layermem.plan(NET, strategy=each.strategy, budget="16MiB", device="cpu", batch=batch)
+            assert plan.feasible is fitting
+    assert fits[0].items_per_second == pytest.approx(fits[0].size / fits[0].report.seconds)
+    (alone,) = layermem.fit(NET, 16 << 20, strategies=["liveness"], device="cpu", most=1)
+    assert alone.size == 1
+    for budget in (None, "50%"):
+        with pytest.raises(layermem.InputError, match="fit needs an amount of memory"):
+            layermem.fit(NET, budget, device="cpu")

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
+import layermem
 from layermem.cli.main import main
 from tests.test_map import FILES, imported_packages, package_of
 
@@ -152,3 +153,7 @@ def test_a_package_has_a_readme_that_names_every_module_and_no_other(package):
     modules = {file.name for file in package.glob("*.py")} - {"__init__.py", "__main__.py"}
     listed = set(re.findall(r"(?<![\w/])\w+\.py\b", "\n".join(re.findall(r"^    .*$", text, re.MULTILINE))))
     assert listed == modules
+
+
+def test_the_citation_has_the_version_of_the_package():
+    assert f"\nversion: {layermem.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -3,9 +3,9 @@
 python tools/make_net.py vgg16                            prototxt/vgg16/
 python tools/make_net.py densenet161                      densenet121, densenet169, densenet201, vgg19
 python tools/make_net.py alexnet                          caffenet, googlenet, unet, pspnet, autoencoder, siamese
-python tools/make_net.py lstm_lm
+python tools/make_net.py lstm_lm                          lstm1000, segnet, wrn28_10, faster_rcnn
 python tools/make_net.py inception_v3                     squeezenet10, squeezenet11, mobilenet1, mobilenet2
-python tools/make_net.py resnext50                        resnext101, ssd300
+python tools/make_net.py resnext50                        resnext101, ssd300, ssd512
 python tools/make_net.py resnet1517                       any depth of 3 * blocks + 2, from 38 on
 python tools/make_net.py resnet302 --blocks 3,30,64,3     any split of the blocks over the four stages
 python tools/make_net.py resnet20 --cifar                 the CIFAR-10 family, of depth 6n + 2

@@ -41,6 +41,27 @@ NextBatch = Callable[[], "Batch | None"]  # fetches the batch after this one, No
 STORAGES = (FP32, *NARROW)
 
 
+class Stopwatch:
+    """When each call of a step begins and ends, by the clock of the host; devices with streams have their own."""
+
+    def __init__(self, count: int):
+        self._times = [(0.0, 0.0)] * count
+
+    def around(self, tick: int, stream: str, call: Bound) -> Bound:
+        """Return `call` with its times taken."""
+
+        def timed() -> None:
+            begin = time.perf_counter()
+            call()
+            self._times[tick] = begin, time.perf_counter()
+
+        return timed
+
+    def times(self) -> list[tuple[float, float]]:
+        """The begin and end of each call in the last run, in seconds since any one moment; the run is complete."""
+        return self._times
+
+
 class Device:
     """Base of all devices; the defaults serve devices that compute in the host's memory, one instruction at a time."""
 
@@ -214,6 +235,10 @@ class Device:
             return
         for call in calls:
             call()
+
+    def stopwatch(self, count: int) -> Stopwatch:
+        """A stopwatch for the `count` calls of a step."""
+        return Stopwatch(count)
 
     @property
     def communication_bytes(self) -> int:

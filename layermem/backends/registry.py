@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -27,6 +27,7 @@ from layermem.ops import OPEN as OPEN
 
 R = TypeVar("R", bound=OpRecord)  # the record
 C = TypeVar("C")  # the backend's call
+K = TypeVar("K", bound="KernelCall")
 T = TypeVar("T")  # the result of binding: launches, or None if the kernel runs at once
 
 WorkspaceRule = Callable[[R, Collection[str]], int]  # (record, roles of the op) -> bytes
@@ -130,6 +131,13 @@ class KernelCall:
 
     def count(self, role: str) -> int:
         return self.counts[role]
+
+    def renamed(self: K, names: Mapping[str, str], *, without: Collection[str] = (), **more: int) -> K:
+        """This call by the roles of an op that computes a part of it: `names` maps roles to theirs, those in `without`
+        are left out, and `more` are addresses of others."""
+        addresses = {names.get(role, role): at for role, at in self.addresses.items() if role not in without}
+        accumulated = frozenset(names.get(role, role) for role in self.accumulated)
+        return replace(self, addresses={**addresses, **more}, accumulated=accumulated)
 
     def numbered(self, stem: str) -> list[int]:
         """The addresses of stem0, stem1, .. up to the first that is absent."""

@@ -21,8 +21,8 @@ from layermem.layers.data import FEEDS
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
 from layermem.utils.exclusive import exclusive
+from layermem.utils.files import PathName
 
-PathName = str | PathLike[str]
 PHASE_NAMES = {number: name for name, number in PHASES.items()}
 
 

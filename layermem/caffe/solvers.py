@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from os import PathLike
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -25,8 +24,7 @@ from layermem.interactive.solver_net import INSTEAD, SolverNet
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
 from layermem.utils.exclusive import exclusive, made_once
-
-PathName = str | PathLike[str]
+from layermem.utils.files import PathName
 
 
 class SolverPycaffe(Pycaffe, SolverNet):

@@ -49,8 +49,12 @@ def check_combinations(arguments: argparse.Namespace) -> None:
     for name, own, what in FILES_READ:
         check_name(given.get(name), own, what)
     for name in OF_A_PLAN:
-        if given.get("load") and given.get(name):
-            raise InputError(f"--{name.replace('_', '-')} has no effect on the plan of --load; give only one of them")
+        for plan in ("load", "import_schedule"):
+            if given.get(plan) and given.get(name):
+                what = f"--{name.replace('_', '-')} has no effect on the plan of --{plan.replace('_', '-')}"
+                raise InputError(f"{what}; give only one of them")
+    if given.get("load") and given.get("import_schedule"):
+        raise InputError("--load and --import-schedule both give the plan; give only one of them")
     if given.get("restart") and given.get("snapshot"):
         raise InputError("--restart has no effect beside --snapshot, which names the one to resume from; give only one")
     if given.get("measure") and (given.get("ranks") or 1) > 1:

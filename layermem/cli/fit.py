@@ -53,6 +53,7 @@ The plan of each size that is printed is placed and checked. Where bytes are los
 smaller sizes are placed one by one.
 """
 MAX_SIZE = {"batch": 1_000_000, "depth": 5000}
+LEAST_GAIN = 0.01  # of items in a second, that a smaller batch must have to be named
 FAMILY = re.compile(r"ResNet-(\d+)( \(CIFAR-10\))?")  # names of the nets in nets/resnet.py
 
 
@@ -87,6 +88,8 @@ def _more() -> str:
 
 def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
+    from layermem.report.fitting import find_fits, largest_first
+    from layermem.utils.units import parse_bytes
 
     arguments.budget = _amount(arguments)
     what: str = arguments.grow
@@ -97,8 +100,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
     make, sizes = _sliced(arguments, make, sizes)
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
-        fits = _fits(names, make, sizes, arguments, lambda name, size, done: show(f"{name}: {what} {size}", done))
-    fits.sort(key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
+
+        def tell(name: str, size: int, done: int) -> None:
+            show(f"{name}: {what} {size}", done)
+
+        fits = find_fits(make, sizes, names, parse_bytes(arguments.budget), tell)
+    if arguments.measure:
+        fits = largest_first([_measure(fit, device_of(arguments), arguments.budget) for fit in fits])
     if arguments.json:
         print_json(_values(fits, what, words, arguments.budget, arguments.ranks))
     else:
@@ -122,29 +130,23 @@ JOBS_KEPT = 32  # jobs of the last sizes: strategies try the same ones
 
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
-    """Return functions from batch size to job and to options of `plan`, and the sizes to try.  Recurrent nets grow in
-    sequences."""
+    """Return functions from batch size to job and to options of `plan`, and the sizes to try."""
+    from layermem.report.fitting import jobs_by_batch
+
     step, given = step_options(arguments), net_options(arguments)
 
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         return make_job(arguments, replace(given, batch=batch, inputs=shapes), step)
 
-    inputs = given.inputs or {}
-    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})  # raises errors before the search
-    whole = make(None, inputs).nets[0] if first.nets[0].shapes_with_streams(1) else None
-
-    def shapes(batch: int) -> tuple[int | None, dict[str, tuple[int, ...]]]:
-        if whole is not None:
-            return None, whole.shapes_with_streams(batch)
-        return batch, {name: (batch, *shape[1:]) for name, shape in inputs.items()}
+    make_batch, shapes = jobs_by_batch(make, given.inputs or {})
 
     def words(batch: int) -> list[str]:
         axis_0, by_name = shapes(batch)
         shown = [("--input", f"{name}={','.join(map(str, shape))}") for name, shape in by_name.items()]
         return [*([] if axis_0 is None else ["--batch", str(axis_0)]), *chain.from_iterable(shown)]
 
-    print_warnings(warning for graph in first.graphs for warning in graph.warnings)
-    return lru_cache(JOBS_KEPT)(lambda batch: make(*shapes(batch))), range(1, max_size + 1), words
+    print_warnings(warning for graph in make_batch(1).graphs for warning in graph.warnings)
+    return make_batch, range(1, max_size + 1), words
 
 
 def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
@@ -201,32 +203,6 @@ def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple
     return lru_cache(JOBS_KEPT)(lambda size: make(size).with_slices(slices)), sizes
 
 
-# -- search ------------------------------------------------------------------------------------------------
-
-
-def _fits(
-    names: list[str], make: MakeJob, sizes: range, arguments: argparse.Namespace, show: Callable[[str, int, int], None]
-) -> list[Fit]:
-    """Return the fits of all strategies.  Each search begins at the size of the previous one; strategies that combine
-    others come last and begin at the largest size."""
-    from layermem.planning.registry import get_strategy
-    from layermem.report.fitting import find_fit
-    from layermem.utils.units import parse_bytes
-
-    fits: dict[str, Fit] = {}
-    for name in sorted(names, key=lambda each: get_strategy(each).combines_others):
-
-        def make_and_show(size: int, name: str = name) -> Job:
-            show(name, size, len(fits))
-            return make(size)
-
-        sizes_so_far = [fit.size for fit in fits.values()] or [0]
-        start = max(sizes_so_far) if get_strategy(name).combines_others else sizes_so_far[-1]
-        fit = find_fit(make_and_show, sizes, name, parse_bytes(arguments.budget), start)
-        fits[name] = _measure(fit, device_of(arguments), arguments.budget) if arguments.measure else fit
-    return [fits[name] for name in names]
-
-
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
     """Plan the size of `fit` again with measured times of its step on the device."""
     from layermem.report.fitting import Fit
@@ -257,7 +233,7 @@ def _print(fits: list[Fit], what: str, words: Words, arguments: argparse.Namespa
         size, host_bytes = f">= {fit.size:,}" if fit.size == most else f"{fit.size:,}", fit.report.program.host_bytes
         places = [format_bytes(fit.report.peak_bytes), format_bytes(host_bytes) if host_bytes else ""]
         times = [format_seconds(fit.report.seconds), format_change(fit.report.overhead)]
-        times += [f"{fit.size / fit.report.seconds:,.0f}"] if what == "batch" else []
+        times += [f"{fit.items_per_second:,.0f}"] if what == "batch" else []
         lines.append([fit.strategy, size, *places, *times])
     headings = ["strategy", f">{what}", ">peak", ">host", ">time", ">overhead"]
     headings += [">items/s"] if what == "batch" else []
@@ -270,12 +246,26 @@ def _print(fits: list[Fit], what: str, words: Words, arguments: argparse.Namespa
     print_table(headings, lines, title=f"{file}{f' on {device}' if device else ''}, budget {budget}{ranks}")
     if first is None or first.report is None:
         return
+    if what == "batch" and (note := _faster(fits)):
+        print(wrap(note))
     options, job = words(first.size), first.report.job
     if options and "--batch" not in options:  # a batch of sequences is given by shapes
         print(f"{'plan with':<10}{shlex.join(options)}")
     warnings = (("warning", warning) for warning in job.costs.warnings(job.graphs[0]))
     for label, text in (*costs_facts(job), *spill_facts(job), *warnings):
         print(wrap(f"{label:<12}{text}"))
+
+
+def _faster(fits: list[Fit]) -> str:
+    """A sentence if a smaller batch than the largest, which is that of the first fit, takes less time for each item."""
+    largest, fastest = fits[0], max(fits, key=lambda fit: fit.items_per_second)
+    if fastest.size == largest.size:
+        return ""
+    gain = fastest.items_per_second / largest.items_per_second - 1
+    if gain < LEAST_GAIN:
+        return ""
+    what = f"batch {fastest.size:,} with {fastest.strategy}: {gain:.0%} more items/s than batch {largest.size:,}"
+    return f"{'faster':<12}{what}"
 
 
 def _values(fits: list[Fit], what: str, words: Words, budget: str, ranks: int | None) -> dict[str, object]:
@@ -292,6 +282,7 @@ def _values(fits: list[Fit], what: str, words: Words, budget: str, ranks: int | 
                 "peak_bytes": fit.report.peak_bytes if fit.report else None,
                 "host_bytes": fit.report.program.host_bytes if fit.report else None,
                 "predicted_seconds": fit.report.seconds if fit.report else None,
+                "items_per_second": fit.items_per_second or None if what == "batch" else None,
                 "overhead": fit.report.overhead if fit.report else None,
             }
             for fit in fits

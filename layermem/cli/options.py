@@ -195,8 +195,9 @@ def add_gpu(parser: Options) -> None:
         "--card",
         metavar="NAME",
         dest="gpu",
-        help="plan for a GPU that need not be here, such as 'RTX 4090', by its published rates, and in all of its "
-        "memory unless --budget is given (`layermem devices --gpus` lists them)",
+        help="plan for a GPU that need not be here, such as 'RTX 4090', by its published rates, or by its memory, "
+        "bandwidth and FLOPs, such as 8GiB,448GB/s,20TFLOPs; in all of its memory unless --budget is given "
+        "(`layermem devices --gpus` lists names)",
     )
 
 

@@ -26,10 +26,13 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
+    from layermem.planning.job import Job
+    from layermem.planning.plan import Plan
     from layermem.report.plan_report import PlanReport
 
 EXAMPLE = """\
@@ -42,6 +45,11 @@ EXAMPLE = """\
   layermem plan --net resnet50/train_val.prototxt --ranks 4
   layermem plan --net resnet50/train_val.prototxt --device cuda --card "RTX 4090"
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
+  # a schedule that another program made for the graph file of the net (docs/formats.md):
+  layermem plan --solver digits/solver.prototxt --export-graph digits.txt
+  layermem plan-graph digits.txt --budget 60% > schedule.txt
+  layermem plan --solver digits/solver.prototxt --import-schedule schedule.txt --save plan.json
+  layermem train --solver digits/solver.prototxt --load plan.json
 """
 
 
@@ -65,6 +73,11 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--schedule", action="store_true", help="every instruction of the step, with offsets")
     out.add_argument("--save", metavar="P.json", help="write the plan to a file, for --load")
     out.add_argument("--load", metavar="P.json", help="use a saved plan instead of a strategy")
+    out.add_argument(
+        "--import-schedule",
+        metavar="S.txt",
+        help="use a schedule of another program, for the graph file that --export-graph writes, instead of a strategy",
+    )
     out.add_argument("--plot", metavar="OUT", help="plot the arena over time: OUT.png, .svg, .pdf or .html")
     out.add_argument("--trace", metavar="OUT.json", help="write a trace of the streams, for ui.perfetto.dev")
     out.add_argument(
@@ -97,7 +110,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
     _check_outputs(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(None, f"planning {job.title}"):
-        report = evaluate(job, arguments.strategy, budget_of(arguments), arguments.load, begin_bound=True)
+        plan = _imported_plan(job, arguments.import_schedule) if arguments.import_schedule else arguments.load
+        report = evaluate(job, arguments.strategy, budget_of(arguments), plan, begin_bound=True)
     param = solver_file(arguments).message if arguments.solver else None
     spills = job.costs.spill is not None
     process = expected_memory(
@@ -126,6 +140,13 @@ def run_plan(arguments: argparse.Namespace) -> int:
         check_spill_space(report.program.host_bytes, arguments.spill)
     _outputs(arguments, report)
     return 0
+
+
+def _imported_plan(job: Job, path: str) -> Plan:
+    """The plan of a schedule of another program, which is in the file at `path`."""
+    from layermem.integrations.graph_files.import_schedule import plan_of_schedule
+
+    return plan_of_schedule(job.graphs[0], "\n".join(read_lines(path, what="schedule")), path)
 
 
 def _outputs(arguments: argparse.Namespace, report: PlanReport) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from layermem.cli.old_names import objective
 from layermem.cli.options import Verbs, add_json, add_verb, print_json
 from layermem.errors import BudgetError, InputError
+from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import wrap
@@ -20,6 +22,7 @@ from layermem.utils.units import format_below, format_exact_bytes, format_second
 
 if TYPE_CHECKING:
     from layermem.integrations.graph_files.planner import GraphPlan
+    from layermem.integrations.graph_files.text_format import GraphFile
 
 EXAMPLE = """\
   layermem examples unet
@@ -53,10 +56,10 @@ def add_verbs(verbs: Verbs) -> None:
     )
     parser.add_argument(
         "--family",
-        choices=("extended", "exact", "approx", "nested"),
+        choices=("extended", "exact", "approx", "nested", "sublinear"),
         default="extended",
         help="the lower sets at which a segment may end; nested: any value is computed any number of times, which "
-        "recomputes less in little memory (default: extended)",
+        "recomputes less in little memory; sublinear: the segments of Chen et al. (default: extended)",
     )
     _add_model(parser)
     parser.add_argument(
@@ -67,6 +70,12 @@ def add_verbs(verbs: Verbs) -> None:
         help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
         "steps, so that every machine gets the same plan (default: 60)",
     )
+    parser.add_argument(
+        "--check",
+        metavar="S.txt",
+        help="check a schedule of another program for this graph instead: its peak, and what it recomputes",
+    )
+    parser.add_argument("--draw", metavar="OUT.dot", help="write the segments as a graph, for Graphviz")
     add_json(parser)
     parser.set_defaults(run=run_plan_graph)
 
@@ -104,12 +113,22 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
         return _run_node_link(arguments)
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
+    check_name(arguments.draw, (), "a graph in DOT")
+    check_folder(arguments.draw)
     graph = read_graph(arguments.graph)
+    if arguments.check:
+        return _check_schedule(graph, arguments)
     with show_progress(None, f"planning {arguments.graph}"):
         planner = GraphPlanner(graph, arguments.family, arguments.model, arguments.reads, arguments.op_costs)
         whole = planner.values.total_bytes
         budget_bytes = None if arguments.budget is None else parse_bytes(arguments.budget, whole=whole)
         plan = planner.plan(budget_bytes, OBJECTIVES[arguments.objective], arguments.time_limit)
+    if arguments.draw and plan.feasible:
+        from layermem.integrations.graph_files.drawing import segments_dot
+
+        if not plan.chain:
+            raise InputError("--draw shows segments, and family 'nested' has none; use another --family")
+        write_atomically(arguments.draw, segments_dot(planner.values, plan.chain).encode())
     if arguments.json:
         print_json(_values(plan))
     elif plan.feasible:
@@ -120,6 +139,36 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
             print(wrap(f"{note}data that it has dropped; --reads file recomputes or keeps them"), file=sys.stderr)
     if not plan.feasible:
         raise _refusal(plan, arguments)
+    return 0
+
+
+def _check_schedule(graph: GraphFile, arguments: argparse.Namespace) -> int:
+    """Run a schedule on the sizes of the graph, and print its figures; InputError for the line that cannot run."""
+    from layermem.integrations.graph_files.planner import default_reads
+    from layermem.integrations.graph_files.schedule_text import run_schedule
+    from layermem.integrations.graph_files.value_graph import ValueGraph
+
+    if arguments.draw:
+        raise InputError("--draw shows the segments of a plan, which --check does not make; give only one of them")
+    text = "\n".join(read_lines(arguments.check, what="schedule"))
+    values = ValueGraph(graph, arguments.reads or default_reads(arguments.model), arguments.op_costs)
+    try:
+        peak_bytes, cost = run_schedule(graph, text, values.reads, arguments.op_costs)
+    except InputError as error:
+        raise error.at(path=arguments.check) from None
+    forward, unit = sum(values.costs), values.cost_unit
+    if arguments.json:
+        figures = {"peak_bytes": peak_bytes, "cost_forward": forward, "cost_recomputed": cost - forward}
+        print_json(figures | {"cost_unit": unit})
+    else:
+        print(f"peak            {format_exact_bytes(peak_bytes)}")
+        print(f"recomputes      {_cost_text(cost - forward, unit)} of {_cost_text(forward, unit)}")
+    budget_bytes = parse_bytes(arguments.budget or "100%", whole=values.total_bytes)
+    if peak_bytes > budget_bytes:
+        what = (
+            f"the schedule needs {format_exact_bytes(peak_bytes)}, and the budget is {format_exact_bytes(budget_bytes)}"
+        )
+        raise BudgetError(what, budget_bytes=budget_bytes, minimum_bytes=peak_bytes)
     return 0
 
 
@@ -152,6 +201,8 @@ NOT_OF_JSON = {
     "reads": None,
     "op_costs": "file",
     "time_limit": 60.0,
+    "check": None,
+    "draw": None,
 }
 
 

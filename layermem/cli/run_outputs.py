@@ -1,4 +1,4 @@
-"""Output files of `train` besides snapshots: the log, event files of TensorBoard, and a plot of the curves."""
+"""Output files of `train` besides snapshots: the log, event files of TensorBoard, a plot of the curves, a trace."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
 from layermem.report.events import Saved
 from layermem.report.summary import LABEL_WIDTH
+from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from layermem.interactive.solver import Solver
     from layermem.report.events import Event
     from layermem.report.records import Record
+    from layermem.solver.snapshot import SavedBest
 
 OPTIONS = ("log", "tensorboard", "plot")
 
@@ -37,6 +39,11 @@ def add_run_outputs(parser: Options) -> None:
     parser.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard to DIR")
     parser.add_argument(
         "--plot", metavar="OUT", help="plot losses and accuracies at the end: OUT.png, .svg, .pdf or .html"
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="OUT.json",
+        help="measure each op; write the last iteration as a trace, for ui.perfetto.dev, and print a table of the ops",
     )
 
 
@@ -58,6 +65,8 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
+    check_folder(arguments.trace)
+    check_name(arguments.trace, (".json",), "a trace")
 
 
 class RunOutputs:
@@ -132,12 +141,20 @@ class RunOutputs:
 
     def closing_lines(self) -> Iterator[str]:
         """Yield where the weights of the run are, and the command that goes on from there, on a line of its own."""
+        best, criterion = self._best(), self.solver.best.criterion
+        if best is not None and criterion is not None:
+            what = f"{best['model']}  (iteration {best['iteration']}, {criterion.output} = {best['value']:g})"
+            yield printable(f"{'best weights':<{LABEL_WIDTH}}{what}")
         if self._saved is None:
             return
         yield printable(f"{'weights':<{LABEL_WIDTH}}{self._saved.model}")
         label, words = ("resume with", self._resume()) if self.solver.interrupted else ("test with", self._test())
         if words:
             yield f"{label:<{LABEL_WIDTH}}{printable(shlex.join(['layermem', *words]))}"
+
+    def _best(self) -> SavedBest | None:
+        """Return the best weights, if this run keeps them."""
+        return self.solver.progress.best if self.solver.best.criterion is not None else None
 
     def _resume(self) -> list[str]:
         assert self._saved is not None
@@ -152,7 +169,8 @@ class RunOutputs:
         if nets.tests[0].path == str(self.solver.file.path):  # a net within the solver
             return []
         options = nets.tests[0].options
-        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model]
+        best = self._best()
+        words = ["test", "--net", str(nets.tests[0].path), "--weights", saved.model if best is None else best["model"]]
         words += ["--iterations", str(nets.test_iterations[0])]
         words += ["--level", str(options.level)] if options.level else []
         words += [word for stage in options.stages for word in ("--stage", stage)]
@@ -167,6 +185,20 @@ class RunOutputs:
 
         records = read_records(self.arguments.log) if self.arguments.log else self._records
         draw_curves(last_training(records), self.arguments.plot)
+
+    def trace(self) -> None:
+        """Write the trace of --trace, of the last iteration, and print what each kind of op takes."""
+        if not self.arguments.trace:
+            return
+        from layermem.report.step_table import print_step_table
+        from layermem.report.trace import trace_text
+
+        runner = self.solver.runner
+        first, *_ = times = runner.times[: len(runner.times) - len(self.solver.nets.tests)]
+        if first.runs:
+            write_atomically(self.arguments.trace, trace_text(self.solver.report, first.last).encode())
+            means = [(schedule, each.mean) for schedule, each in zip(runner.program.schedules, times)]
+            print_step_table(means, sum(each.mean_step for each in times), max(1, first.runs - 1))
 
 
 def _nets(solver: Solver) -> list[tuple[int | None, list[tuple[str, float]]]]:

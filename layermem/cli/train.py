@@ -39,7 +39,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.errors import InputError
-from layermem.utils.files import check_folder
+from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import printable
@@ -47,9 +47,11 @@ from layermem.utils.text import printable
 if TYPE_CHECKING:
     from layermem.backends.base import Device
     from layermem.distributed.group import Group
+    from layermem.graph.net import Net
     from layermem.interactive.solver import Solver
     from layermem.proto.schema import Message
     from layermem.report.events import Event
+    from layermem.solver.confusion import Confusion
     from layermem.solver.scoring import Scoring
 
     Display = Callable[[Solver], AbstractContextManager[Callable[[Event], None]]]
@@ -71,6 +73,9 @@ TEST_EXAMPLE = """\
   layermem examples digits
   # of the weights that `layermem train --solver digits/solver.prototxt` saves:
   layermem test --net digits/train_val.prototxt --iterations 6 \\
+                --weights out/digits_iter_700.caffemodel
+  # and which digits it takes for which:
+  layermem test --net digits/train_val.prototxt --iterations 6 --confusion digits.csv \\
                 --weights out/digits_iter_700.caffemodel
 """
 
@@ -111,7 +116,10 @@ def _add_train(verbs: Verbs) -> None:
         help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
     )
     train.add_argument(
-        "--data", metavar="D", help="noise or noise:SEED: train on noise instead of the data that the nets name"
+        "--data",
+        metavar="D",
+        help="instead of the data that the nets name: noise, noise:SEED, or arrays by names of tops in an .npz file "
+        "(docs/arrays.md)",
     )
     add_input(train)
     add_allow_python(train)
@@ -164,6 +172,15 @@ def _add_test(verbs: Verbs) -> None:
     add_storage(test)
     add_threads(test)
     test.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
+    test.add_argument(
+        "--confusion",
+        metavar="OUT.csv",
+        nargs="?",
+        const="",
+        help="print the accuracy of each class, and what else its items are taken for; with a file, write the whole "
+        "matrix there",
+    )
+    test.add_argument("--labels", metavar="F", help="with --confusion: names of the classes, one in a line")
     test.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")
     add_net_state(test)
     add_allow_python(test)
@@ -206,20 +223,25 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         if not is_quiet():
             _print_memory(solver, arguments, measured)
         outputs.plot()
+        if group.is_first:
+            outputs.trace()
         for line in () if is_quiet() else outputs.closing_lines():
             print(line, flush=True)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
 
 
 def _check_arrays(solver: Solver) -> None:
-    """Raise InputError if the train net reads arrays, which a command has no way to give."""
-    if solver.nets.train.options.noise:
-        return
-    names = [node.layer.name for node in solver.nets.train.nodes if node.layer.type in ("Input", "MemoryData")]
-    if names:
-        what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
-        remedy = "use data layers that read files, Solver.give in Python (docs/python.md), or --data noise"
-        raise InputError(f"{what}; {remedy}", path=str(solver.nets.train.path))
+    """Raise InputError if a net reads arrays that are not given."""
+    from layermem.layers.given_arrays import given_arrays
+
+    for net in solver.nets.all if not solver.nets.train.options.noise else ():
+        nodes = [node for node in net.nodes if node.layer.type in ("Input", "MemoryData")]
+        arrays = net.options.arrays
+        names = [node.layer.name for node in nodes if not given_arrays(arrays, node.layer.param, net.phase)]
+        if names:
+            what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
+            remedy = "give --data arrays.npz (docs/arrays.md), use data layers that read files, or --data noise"
+            raise InputError(f"{what}; {remedy}", path=str(net.path))
 
 
 def _ignored_mode(solver: Message, arguments: argparse.Namespace) -> Iterator[str]:
@@ -297,6 +319,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         level=arguments.level,
         stages=stages(arguments.stage),
         allow_nan=arguments.allow_nan,
+        timed=bool(arguments.trace),
         log=early_events.append,
         data=arguments.data,
         inputs=read_shapes(arguments.input),
@@ -347,13 +370,14 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
 
 
 def run_test(arguments: argparse.Namespace) -> int:
-    from layermem import _native, api
+    from layermem import _native
     from layermem.data import probe_files
     from layermem.graph.net import Net, NetOptions
     from layermem.proto.read import read_net
     from layermem.proto.schema import PHASES
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
+    from layermem.solver.jobs import StepOptions, net_job
     from layermem.solver.scoring import Scoring
 
     if arguments.iterations < 1:
@@ -363,19 +387,56 @@ def run_test(arguments: argparse.Namespace) -> int:
     net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe_files)
     device = device_of(arguments)
     _native.exit_on_bus_error()
-    report = evaluate(api.job_of(net, device=device), None, arguments.budget)
+    confusion = _confusion(arguments, net)
+    copied = () if confusion is None else confusion.blobs
+    report = evaluate(net_job(net, StepOptions(device=device, copied=copied)), None, arguments.budget)
     if report.refusal is not None:
         raise report.explain_refusal()
     print_warnings(report.job.graphs[0].warnings)
     with Scoring(net, report.program, device) as scoring:
+        scoring.confusion = confusion
         print_warnings(scoring.feeds.notes)
         for name in scoring.load(weight_files(arguments)):
             print_warnings([f"layer '{name}' is not in the weight files and keeps its initial values"])
         for line in _score_lines(scoring, arguments.iterations):
             print(printable(line), flush=True)
+        if confusion is not None:
+            _print_confusion(confusion, arguments)
         if not is_quiet():
             print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
+
+
+def _confusion(arguments: argparse.Namespace, net: Net) -> Confusion | None:
+    """Return the counts of --confusion, after checks of its files."""
+    from layermem.solver.confusion import Confusion
+
+    if arguments.confusion is None:
+        if arguments.labels:
+            raise InputError("--labels has no effect without --confusion; add it")
+        return None
+    if arguments.confusion:
+        check_name(arguments.confusion, (".csv",), "a table")
+        check_folder(arguments.confusion)
+    confusion = Confusion(net)
+    _class_names(confusion, arguments)
+    return confusion
+
+
+def _class_names(confusion: Confusion, arguments: argparse.Namespace) -> list[str] | None:
+    from layermem.report.predictions import read_labels
+
+    return [each.name for each in read_labels(arguments.labels, confusion.classes)] if arguments.labels else None
+
+
+def _print_confusion(confusion: Confusion, arguments: argparse.Namespace) -> None:
+    """Print a line for each class, and write the matrix if there is a file for it."""
+    from layermem.report.tables import print_table
+
+    names = _class_names(confusion, arguments)
+    print_table(["class", ">items", ">right", ">accuracy", "others mostly"], confusion.rows(names))
+    if arguments.confusion:
+        write_atomically(arguments.confusion, confusion.csv(names))
 
 
 def _score_lines(scoring: Scoring, batches: int) -> Iterator[str]:

@@ -27,7 +27,7 @@ def is_array_file(path: str) -> bool:
 
 def read_array_items(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Arrays]]:
     """Yield (name, an array for each input) of each item; `shapes` are the shapes of one item, by input."""
-    arrays = _named(path, _load(path), shapes)
+    arrays = _named(path, load_arrays(path), shapes)
     stacked = {name: _items(path, name, array, shapes[name]) for name, array in arrays.items()}
     counts = {name: len(array) for name, array in stacked.items()}
     if len(set(counts.values())) > 1:
@@ -39,6 +39,12 @@ def read_array_items(path: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterat
     for index in range(count):
         name = path if count == 1 else f"{path}[{index}]"
         yield name, {key: array[index] for key, array in stacked.items()}
+
+
+def load_arrays(path: str) -> dict[str, Any]:
+    """The arrays of an .npz by name; the array of an .npy by the name `array`."""
+    loaded = _load(path)
+    return {"array": loaded} if isinstance(loaded, np.ndarray) else loaded
 
 
 def _load(path: str) -> Any:
@@ -60,9 +66,7 @@ def _load(path: str) -> Any:
     return arrays
 
 
-def _named(path: str, loaded: Any, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    if isinstance(loaded, np.ndarray):
-        loaded = {"array": loaded}
+def _named(path: str, loaded: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
     if len(shapes) == 1 and len(loaded) == 1:
         return {next(iter(shapes)): next(iter(loaded.values()))}
     if loaded.keys() != shapes.keys():

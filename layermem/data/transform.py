@@ -5,6 +5,7 @@
     crop_size    a random window in TRAIN, the centre in TEST
     mean_file    an image to subtract, cropped like x; or mean_value, one for all channels or one for each
     mirror       mirrors half of the images left to right, in both phases
+    augment_param   changes images in TRAIN before all else (augment_images.py)
 
 Random decisions are seeded by the number of the sample (seeds.py), so that they depend neither on the batch of the
 sample nor on a resume before it.
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from layermem.data.augment_images import Augmentation
 from layermem.errors import InputError
 from layermem.ops import ByteImages, transformed
 from layermem.proto.blobs import MESSAGE_LIMIT
@@ -62,6 +64,13 @@ class Transform:
             raise InputError("has both mean_file and mean_value; keep one")
         self.mean = read_mean(resolve(param.mean_file), read) if param.mean_file else None
         self.mean_values = np.array(param.mean_value or [0], np.float32)[:, None, None]
+        self.augment: Augmentation | None = None
+        if param.HasField("augment_param"):
+            if boxes:
+                raise InputError("has an augment_param, which is for images without boxes; remove it")
+            fill = self.mean_values if self.mean is None else self.mean.mean(axis=(1, 2))
+            augmentation = Augmentation(param.augment_param, self.key, fill)  # checks it in both phases
+            self.augment = augmentation if self.train else None
 
     @property
     def any_size(self) -> bool:
@@ -85,6 +94,7 @@ class Transform:
 
     def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
         """Transform the images of samples first, first + 1, ... to float32 [N,C,h,w]."""
+        images = images if self.augment is None else self.augment(images, first)
         channels, *size = self._output(images)
         out = np.empty((len(images), channels, *size), np.float32)
         bits = words(first, len(images), *self.key)
@@ -99,6 +109,7 @@ class Transform:
         """Crop the images and leave the rest of the transform to do; None if any image is not in bytes."""
         if any(image.dtype != np.uint8 for image in images):
             return None
+        images = images if self.augment is None else self.augment(images, first)
         channels, *size = self._output(images)
         pixels = np.empty((len(images), channels, *size), np.uint8)
         corners = np.zeros((len(images), 2), np.int32)

@@ -139,6 +139,8 @@ class WindowFeed(Feed):
             raise InputError(f"has fg_fraction {self.param.fg_fraction:g}; use a number from 0 to 1")
         if self.param.HasField("scale") and self.transform.HasField("scale"):
             raise InputError("has a scale in window_data_param and in transform_param; keep one")
+        if self.transform.HasField("augment_param"):
+            raise InputError("has an augment_param, which is for Data and ImageData; remove it")
         if self.transform.mean_file and self.transform.mean_value:
             raise InputError("has both mean_file and mean_value; keep one")
 

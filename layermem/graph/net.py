@@ -17,6 +17,7 @@ from layermem.errors import InputError
 from layermem.layers import LAYERS, Layer, Param, Tensor, make_layer
 from layermem.layers.composite import COMPOSITES
 from layermem.layers.data import FEEDS, Probe, as_input, has_shapes, make_feed_layer, shape_options
+from layermem.layers.given_arrays import Arrays, shapes_of_arrays
 from layermem.layers.known_types import known_types
 from layermem.layers.opaque import OpaqueLayer, given_shapes
 from layermem.layers.python import Python, make_python_layer
@@ -99,6 +100,7 @@ class NetOptions:
     level: int = 0
     stages: tuple[str, ...] = ()
     allow_python: bool = False
+    arrays: Arrays | None = None  # arrays of items in place of data (layers/given_arrays.py)
     noise: bool = False  # noise replaces sources of type Python, which are run for their shapes only
 
     @classmethod
@@ -149,7 +151,8 @@ class Net:
         self.params: dict[str, NetParam] = {}
         self._makers: dict[str, Layer] = {}  # by blob
         self._current: dict[str, str] = {}  # Caffe's blob name -> its newest version
-        self._inputs, self._probe, self._number = options.inputs or {}, probe, number
+        given = shapes_of_arrays(self.message.layer, phase, options.arrays, options.batch)
+        self._inputs, self._probe, self._number = {**(options.inputs or {}), **given}, probe, number
         layers = earlier.nodes if earlier is not None else ()
         self._codes = {node.layer.name: node.layer.code for node in layers if isinstance(node.layer, Python)}
         for index, message in enumerate(self.message.layer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ COMPUTE, COMM = "compute", "comm"  # streams of ops: COMM is for communication o
 # kinds of buffers
 PARAMETER, HISTORY, GRADIENT, STATE = "parameter", "history", "gradient", "state"
 DATA, DIFF, STASH = "data", "diff", "stash"
+SLICE = re.compile(r"@\d+/\d+$")  # the number of a slice of the batch, behind the name of a buffer or an op
 
 
 @dataclass(frozen=True)

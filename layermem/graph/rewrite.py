@@ -23,12 +23,11 @@ source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Li
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from layermem.graph.op_builder import Device
-from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, UPDATE, Buffer, Graph, Op
+from layermem.graph.ops import BACKWARD, DIFF, FORWARD, SLICE, STASH, UPDATE, Buffer, Graph, Op
 from layermem.layers.activation import bits
 from layermem.ops import (
     CONV_MOMENTS,
@@ -48,7 +47,6 @@ from layermem.ops import (
     Update,
 )
 
-SLICE = re.compile(r"@\d+/\d+$")  # suffix of a buffer of one slice of the batch
 MASK_CHANNELS = 8  # bits in a byte of a mask: each item has whole bytes
 UPDATES = "InnerProduct+update"  # InnerProductUpdate.fusion
 BOTTOM_MASK = "bottom_mask"  # the role of the mask in a dgrad

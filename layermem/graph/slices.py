@@ -20,7 +20,6 @@ source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches"
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from sys import intern
@@ -28,7 +27,7 @@ from sys import intern
 from layermem.errors import InputError
 from layermem.graph.batch_norm_passes import in_two_passes
 from layermem.graph.net import Net
-from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, STASH, UPDATE, Buffer, Graph, Op, unique
+from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, SLICE, STASH, UPDATE, Buffer, Graph, Op, unique
 from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
@@ -36,7 +35,6 @@ from layermem.utils.similar import did_you_mean
 ALL = "whole"  # text of a Cut of all layers
 FORM = "give it as FIRST..LAST/COUNT with names of layers, such as conv1_1..pool2/4, or as whole/4"
 OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
-NUMBER = re.compile(r"@\d+/\d+$")  # suffix of a name of one slice
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def sliced_graph(
 
 def whole_name(name: str) -> str:
     """The name of a buffer or an op without the number of its slice."""
-    return NUMBER.sub("", name)
+    return SLICE.sub("", name)
 
 
 def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:

@@ -40,7 +40,7 @@ from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
 
-__all__ = ["Device", "Rule", "forward_graph", "train_graph", "update_graph"]
+__all__ = ["MOMENTUM", "Device", "Rule", "forward_graph", "train_graph", "update_graph"]
 
 HOLD = "hold"  # the op that reads the buffers held to the end of a step
 SCALAR = Tensor(())
@@ -55,6 +55,9 @@ class Rule:
 
     name: str
     history_count: int
+
+
+MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
 
 
 def train_graph(

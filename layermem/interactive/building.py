@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from os import PathLike
 from typing import Protocol, runtime_checkable
 
 from google.protobuf import text_format
@@ -16,9 +15,7 @@ from layermem.proto.filter import filter_net
 from layermem.proto.read import NetFile, read_net, read_net_text
 from layermem.proto.schema import PHASES, Message, NetParameter
 from layermem.spec import NetSpec, net_file
-from layermem.utils.files import check_path
-
-PathName = str | PathLike[str]
+from layermem.utils.files import PathName, check_path
 
 
 @runtime_checkable

@@ -10,7 +10,6 @@ source  Caffe python/caffe/detector.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from os import PathLike
 from typing import Any, TypedDict
 
 import numpy as np
@@ -19,8 +18,7 @@ import numpy.typing as npt
 from layermem.errors import InputError
 from layermem.interactive.images import Array, ImageNet
 from layermem.io import load_image, resize_image
-
-Filename = str | PathLike[str]
+from layermem.utils.files import PathName
 
 
 class Detection(TypedDict):
@@ -64,7 +62,7 @@ class Detector(ImageNet):
         self.crop_mean = self._mean_as_image()
 
     def detect_windows(
-        self, images_windows: Iterable[tuple[Filename | Array, Iterable[Sequence[float]]]]
+        self, images_windows: Iterable[tuple[PathName | Array, Iterable[Sequence[float]]]]
     ) -> list[Detection]:
         """Return the outputs of the net for all windows, in order.
 

@@ -12,7 +12,7 @@ from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
 from layermem.graph.net import NetOptions
-from layermem.interactive.building import PathName, Source, built_net
+from layermem.interactive.building import Source, built_net
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
@@ -22,6 +22,7 @@ from layermem.solver.build import build_nets
 from layermem.solver.checks import check_solver
 from layermem.solver.jobs import StepOptions, net_job, solver_job
 from layermem.solver.sharing import with_iter_size
+from layermem.utils.files import PathName
 
 if TYPE_CHECKING:
     from layermem.interactive.net import Net

@@ -42,10 +42,10 @@ from layermem.solver.parameters import Parameters
 from layermem.solver.planned import MOST_PLANS
 from layermem.solver.recording import Recording
 from layermem.utils.exclusive import exclusive
+from layermem.utils.files import PathName
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
 
-PathName = str | PathLike[str]
 Weights = PathName | Sequence[PathName]
 
 

@@ -11,17 +11,17 @@ from typing import Any
 from layermem.errors import InputError
 from layermem.graph.net import NetOptions
 from layermem.interactive.solver_net import SolverNet
-from layermem.planning.job import PathName
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.solver.jobs import StepOptions
 from layermem.solver.rules import learning_rate
 from layermem.solver.run_options import RunOptions
 from layermem.solver.training import Training
 from layermem.utils.exclusive import made_once
+from layermem.utils.files import PathName
 from layermem.utils.keywords import documented, signature, split
 
 OPTIONS = (NetOptions, StepOptions, RunOptions)
-HIDDEN = ("noise", "ranks")  # RunOptions.data and RunOptions.transport say so
+HIDDEN = ("arrays", "copied", "noise", "ranks")  # RunOptions.data and RunOptions.transport say so
 
 
 class Solver(Training):

@@ -3,14 +3,14 @@
     y = scale (x - mean) / sqrt(var + eps) + shift, a channel at a time
     fork      by its fields        parameters                  statistics
     yjxiong   any field below,     slope, bias, mean, var      TRAIN: of the batch, whose averages move; TEST: the
-              or none                                          averages.  frozen: always the averages, and no parameter
-                                                               learns
+              or none                                          averages, or with moving_average: false the batch's.
+                                                               frozen: always the averages, and no parameter learns
     PSPNet    var_eps, decay or    scale, shift, mean, var     as yjxiong, with 1 - decay for momentum; TEST: the
               moving_average                                   averages with moving_average only, else of the batch
     SegNet    bn_mode, or fillers  scale, shift                LEARN: of the batch, in TEST too; INFERENCE: none
               by these names
-    fields    yjxiong: slope_filler bias_filler momentum eps frozen;  PSPNet: scale_filler shift_filler var_eps decay
-              moving_average axis;  SegNet: scale_filler shift_filler bn_mode
+    fields    yjxiong: slope_filler bias_filler momentum eps frozen, and of copies moving_average;  PSPNet: scale_filler
+              shift_filler var_eps decay moving_average axis;  SegNet: scale_filler shift_filler bn_mode
     memory    stashes two numbers per channel where it takes the batch's statistics; backward computes the rest from x
     source    bn_layer.cpp of yjxiong/caffe, hszhao/PSPNet and alexgkendall/caffe-segnet, each with its BNParameter
 
@@ -40,8 +40,11 @@ OF_FORK = {
 
 
 def fork_of(p: Message) -> str:
-    """Return the fork whose fields `p` has; scale_filler and shift_filler are also PSPNet's."""
+    """Return the fork whose fields `p` has; scale_filler and shift_filler are also PSPNet's, and moving_average is also
+    of copies of yjxiong's."""
     stated = {fork: [f for f in fields if p.HasField(f)] for fork, fields in OF_FORK.items()}
+    if stated["yjxiong"] and stated["PSPNet"] == ["moving_average"]:
+        stated["PSPNet"] = []
     if stated["yjxiong"] and (stated["PSPNet"] or stated["SegNet"]):
         other = (stated["PSPNet"] or stated["SegNet"])[0]
         raise InputError(
@@ -80,7 +83,7 @@ class BN(Layer):
             )
             pspnet = fork == "PSPNet"
             eps, kept = (p.var_eps, 1 - p.decay) if pspnet else (p.eps, p.momentum)
-            averages = p.moving_average if pspnet else True
+            averages = p.moving_average if pspnet or p.HasField("moving_average") else True
             moves = not (testing or self.frozen)
             global_stats = self.frozen or (testing and averages)
             self.record = ops.AffineNorm(x, eps, kept if moves else None, global_stats, share=1 - kept)

@@ -8,7 +8,8 @@
     Channels are in `axis`, 1 by default, and all axes after it are spatial: one for a signal, three for a clip, or any
     number.  The axes before it hold independent items.  Weights are (K, C/g, kernel..).
 
-    ConvolutionDepthwise, DepthwiseConvolution   types of forks: a Convolution with group = C
+    ConvolutionDepthwise     a type of forks: a Convolution with group = C and K = C, whatever the net states
+    DepthwiseConvolution     a type of forks: a Convolution with group = C
 
     memory         stashes nothing; wgrad reads x and dy, dgrad reads dy and the weights alone
 
@@ -52,17 +53,17 @@ class BaseConvolution(Layer):
         shape = stated_shape(self.param, self.bottoms[0])
         axis = self.axis(p.axis, Tensor(shape))
         check_images(self.type, self.bottoms[0], shape, axis)
-        self._check_channels(p)
+        self._check_channels()
         windows = windows_of(p, shape[axis + 1 :])
         self.record = self._record(self._placed(windows), prod(shape[:axis]))
         problem = self.record.problem
         y = problem.maps if isinstance(self.record, (ops.Conv, ops.ConvNd)) else problem.image
         self.tops = (y,) * len(self.bottoms)
-        self.blob_shape = (*shape[:axis], p.num_output, *self._outputs(windows))
+        self.blob_shape = (*shape[:axis], self.num_output, *self._outputs(windows))
         filter_shape = (*problem.filter.shape[:2], *(window.kernel for window in windows))
         self.params = (self.make_param(0, filter_shape, p.weight_filler, stored=problem.filter.shape),)
         if p.bias_term:
-            self.params += (self.make_param(1, (p.num_output,), p.bias_filler),)
+            self.params += (self.make_param(1, (self.num_output,), p.bias_filler),)
 
     def _placed(self, windows: Sequence[Window]) -> Sequence[Window]:
         """Return `windows` over the axes of the image."""
@@ -92,18 +93,22 @@ class BaseConvolution(Layer):
             if other.shape != x.shape:
                 raise InputError(f"has bottoms of {x} and {other}; bottoms that share weights must have one shape")
 
-    def _check_channels(self, p: Message) -> None:
-        x = self.bottoms[0]
-        if p.num_output < 1:
+    def _check_channels(self) -> None:
+        x, outputs = self.bottoms[0], self.num_output
+        if outputs < 1:
             raise InputError("has num_output 0; set convolution_param { num_output } to at least 1")
-        if self.groups < 1 or x.shape[1] % self.groups or p.num_output % self.groups:
+        if self.groups < 1 or x.shape[1] % self.groups or outputs % self.groups:
             raise InputError(
-                f"has group {self.groups}, which must divide its {x.shape[1]} input and {p.num_output} output channels"
+                f"has group {self.groups}, which must divide its {x.shape[1]} input and {outputs} output channels"
             )
 
     @property
     def groups(self) -> int:
         return int(self.param.convolution_param.group)
+
+    @property
+    def num_output(self) -> int:
+        return int(self.param.convolution_param.num_output)
 
     def forward(self) -> Step:
         count = len(self.bottoms)
@@ -142,14 +147,26 @@ class Convolution(BaseConvolution):
 
     def _record(self, windows: Sequence[Window], items: int) -> ops.Conv | ops.ConvNd:
         p, pairs = self.param.convolution_param, len(self.bottoms)
-        problem = self._problem(windows, items, self.bottoms[0].shape[1], p.num_output)
+        problem = self._problem(windows, items, self.bottoms[0].shape[1], self.num_output)
         if isinstance(problem, ConvNdProblem):
             return ops.ConvNd(problem, pairs, p.bias_term)
         return ops.Conv(problem, pairs, p.bias_term)
 
 
-class Depthwise(Convolution):
-    """A Convolution with a group for each channel; the net need not state it."""
+@layer("ConvolutionDepthwise")
+class ConvolutionDepthwise(Convolution):
+    """The type of conv_dw_layer.cpp in forks for MobileNet and ShuffleNet, which reads neither group nor num_output."""
+
+    @property
+    def groups(self) -> int:
+        return self.bottoms[0].shape[1]
+
+    num_output = groups
+
+
+@layer("DepthwiseConvolution")
+class DepthwiseConvolution(Convolution):
+    """The type of depthwise_conv_layer.cpp in yonghenglh6/DepthwiseConvolution; the net need not state the group."""
 
     @property
     def groups(self) -> int:
@@ -159,16 +176,6 @@ class Depthwise(Convolution):
                 f"has group {p.group}, but {self.type} has a group for each of its {channels} channels: remove 'group'"
             )
         return channels
-
-
-@layer("ConvolutionDepthwise")
-class ConvolutionDepthwise(Depthwise):
-    """The type of conv_dw_layer.cpp in forks for MobileNet and ShuffleNet."""
-
-
-@layer("DepthwiseConvolution")
-class DepthwiseConvolution(Depthwise):
-    """The type of depthwise_conv_layer.cpp in yonghenglh6/DepthwiseConvolution."""
 
 
 @layer("Deconvolution")
@@ -184,7 +191,7 @@ class Deconvolution(BaseConvolution):
 
     def _record(self, windows: Sequence[Window], items: int) -> ops.Deconv | ops.DeconvNd:
         p, pairs = self.param.convolution_param, len(self.bottoms)
-        problem = self._problem(windows, items, p.num_output, self.bottoms[0].shape[1])
+        problem = self._problem(windows, items, self.num_output, self.bottoms[0].shape[1])
         if isinstance(problem, ConvNdProblem):
             return ops.DeconvNd(problem, pairs, p.bias_term)
         return ops.Deconv(problem, pairs, p.bias_term)

@@ -11,6 +11,7 @@ from layermem.nets import (
     alexnet,
     autoencoder,
     densenet,
+    faster_rcnn,
     googlenet,
     inception,
     lstm_lm,
@@ -18,11 +19,13 @@ from layermem.nets import (
     pspnet,
     resnet,
     resnext,
+    segnet,
     siamese,
     squeezenet,
     ssd,
     unet,
     vgg,
+    wrn,
 )
 from layermem.nets.prototext import NetFiles
 
@@ -30,12 +33,16 @@ NETS: dict[str, Callable[[], NetFiles]] = {
     "alexnet": partial(alexnet.net_files, "alexnet"),
     "autoencoder": autoencoder.net_files,
     "caffenet": partial(alexnet.net_files, "caffenet"),
+    "faster_rcnn": faster_rcnn.net_files,
     "googlenet": googlenet.net_files,
     "inception_v3": inception.net_files,
+    "lstm1000": lstm_lm.long_net_files,
     "lstm_lm": lstm_lm.net_files,
     "pspnet": pspnet.net_files,
+    "segnet": segnet.net_files,
     "siamese": siamese.net_files,
     "unet": unet.net_files,
+    "wrn28_10": wrn.net_files,
 }
 FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or version: "vgg16", "mobilenet2"
     "densenet": densenet.net_files,

@@ -147,6 +147,16 @@ def cifar_blocks(depth: int) -> int:
     return each
 
 
+def cifar_data(net: NetText, batch: int, test_batch: int) -> None:
+    """Add CIFAR-10 from LMDBs, or dummy data in stage "dummy"."""
+    for phase, count, source in (("TRAIN", batch, "train_pad4"), ("TEST", test_batch, "test")):
+        mean = [113.9, 123.0, 125.3]
+        transform: dict[str, Value] = {"mirror": phase == "TRAIN", "crop_size": 32, "mean_value": mean, "scale": 0.0157}
+        net.data(phase, f"examples/cifar10/cifar10_{source}_lmdb", count, transform)
+    for phase, count in (("TRAIN", batch), ("TEST", test_batch)):
+        net.dummy(phase, [count, 3, 32, 32], [count], 10)
+
+
 def cifar(depth: int, batch: int, test_batch: int) -> NetText:
     cifar_blocks(depth)
     net = NetText(
@@ -157,12 +167,7 @@ def cifar(depth: int, batch: int, test_batch: int) -> NetText:
             "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
-    for phase, count, source in (("TRAIN", batch, "train_pad4"), ("TEST", test_batch, "test")):
-        mean = [113.9, 123.0, 125.3]
-        transform: dict[str, Value] = {"mirror": phase == "TRAIN", "crop_size": 32, "mean_value": mean, "scale": 0.0157}
-        net.data(phase, f"examples/cifar10/cifar10_{source}_lmdb", count, transform)
-    for phase, count in (("TRAIN", batch), ("TEST", test_batch)):
-        net.dummy(phase, [count, 3, 32, 32], [count], 10)
+    cifar_data(net, batch, test_batch)
     x = cifar_layers(net, depth)
     x = net.fc("fc10", x, param=WEIGHT_AND_BIAS, num_output=10, weight_filler=filler("msra"))
     net.accuracy("accuracy", x)

@@ -1,13 +1,14 @@
-"""SSD300 on VGG-16 as prototxt: a detector of the 20 classes of Pascal VOC.
+"""SSD300 and SSD512 on VGG-16 as prototxt: detectors of the 20 classes of Pascal VOC.
 
 Layers have the names in the weights that the authors published.  With stage 'dummy' the net reads noise: images, and
 true boxes whose columns are drawn one by one.
-source  Liu et al.: SSD: Single Shot MultiBox Detector, 2016; examples/ssd/ssd_pascal.py of weiliu89/caffe, branch ssd
+source  Liu et al.: SSD: Single Shot MultiBox Detector, 2016; examples/ssd/ssd_pascal.py and ssd_pascal_512.py of
+        weiliu89/caffe, branch ssd
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from layermem.errors import InputError
@@ -25,7 +26,7 @@ from layermem.nets.prototext import (
 )
 from layermem.nets.vgg import CONVOLUTIONS, WIDTHS
 
-SIZE, CLASSES = 300, 21
+CLASSES = 21
 VARIANCE: Value = [0.1, 0.1, 0.2, 0.2]
 BATCH = {"TRAIN": 32, "TEST": 8}
 LABEL_MAP = "data/VOC0712/labelmap_voc.prototxt"
@@ -43,20 +44,44 @@ class ScoreMap(NamedTuple):
     """A map from which boxes are predicted: sizes and steps in pixels of the image."""
 
     name: str
-    smallest: int
-    largest: int
+    smallest: float
+    largest: float
     ratios: list[int]
     step: int
 
 
-MAPS = (
-    ScoreMap("conv4_3_norm", 30, 60, [2], 8),
-    ScoreMap("fc7", 60, 111, [2, 3], 16),
-    ScoreMap("conv6_2", 111, 162, [2, 3], 32),
-    ScoreMap("conv7_2", 162, 213, [2, 3], 64),
-    ScoreMap("conv8_2", 213, 264, [2], 100),
-    ScoreMap("conv9_2", 264, 315, [2], 300),
-)
+class Extra(NamedTuple):
+    """A stage behind VGG-16: a 1x1 convolution to half the outputs, and one with these fields."""
+
+    outputs: int
+    kernel: int
+    pad: int
+    stride: int
+
+
+MAPS = {
+    300: (
+        ScoreMap("conv4_3_norm", 30, 60, [2], 8),
+        ScoreMap("fc7", 60, 111, [2, 3], 16),
+        ScoreMap("conv6_2", 111, 162, [2, 3], 32),
+        ScoreMap("conv7_2", 162, 213, [2, 3], 64),
+        ScoreMap("conv8_2", 213, 264, [2], 100),
+        ScoreMap("conv9_2", 264, 315, [2], 300),
+    ),
+    512: (
+        ScoreMap("conv4_3_norm", 35.84, 76.8, [2], 8),
+        ScoreMap("fc7", 76.8, 153.6, [2, 3], 16),
+        ScoreMap("conv6_2", 153.6, 230.4, [2, 3], 32),
+        ScoreMap("conv7_2", 230.4, 307.2, [2, 3], 64),
+        ScoreMap("conv8_2", 307.2, 384.0, [2, 3], 128),
+        ScoreMap("conv9_2", 384.0, 460.8, [2], 256),
+        ScoreMap("conv10_2", 460.8, 537.6, [2], 512),
+    ),
+}
+EXTRAS = {  # from stage 6 on
+    300: (Extra(512, 3, 1, 2), Extra(256, 3, 1, 2), Extra(256, 3, 0, 1), Extra(256, 3, 0, 1)),
+    512: (*[Extra(512, 3, 1, 2), Extra(256, 3, 1, 2)], *[Extra(256, 3, 1, 2)] * 2, Extra(256, 4, 1, 1)),
+}
 
 
 def samplers() -> list[Value]:
@@ -70,10 +95,10 @@ def samplers() -> list[Value]:
     ]
 
 
-def annotated(net: NetText, phase: str) -> None:
+def annotated(net: NetText, phase: str, size: int) -> None:
     """Add Pascal VOC from LMDBs at the paths of the fork's scripts."""
     modes: Value = [Word(mode) for mode in ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")]
-    resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": SIZE, "width": SIZE}
+    resize: dict[str, Value] = {"prob": 1, "resize_mode": Word("WARP"), "height": size, "width": size}
     transform: dict[str, Value] = {
         "mean_value": IMAGENET_MEAN,
         "resize_param": resize | {"interp_mode": Word("LINEAR")},
@@ -109,10 +134,10 @@ def annotated(net: NetText, phase: str) -> None:
     )
 
 
-def dummy(net: NetText, phase: str) -> None:
+def dummy(net: NetText, phase: str, size: int) -> None:
     """Add noise images, and boxes of the first image only, so that the net takes any batch."""
     batch, include = BATCH[phase], {"phase": Word(phase), "stage": "dummy"}
-    shape: Value = {"dim": [batch, 3, SIZE, SIZE]}
+    shape: Value = {"dim": [batch, 3, size, size]}
     fill: Value = {"type": "uniform", "min": -2, "max": 2}
     net.layer(
         "data", "DummyData", [], ["data"], include=include, dummy_data_param={"shape": shape, "data_filler": fill}
@@ -156,16 +181,10 @@ def conv_relu(
     return net.relu(relu or f"{name}_relu", net.convolution(name, bottom, all_fields, param=WEIGHT_AND_BIAS))
 
 
-def extra_maps(net: NetText, x: str) -> None:
-    shapes: tuple[tuple[int, int, dict[str, Value]], ...] = (
-        (6, 512, {"pad": 1, "stride": 2}),
-        (7, 256, {"pad": 1, "stride": 2}),
-        (8, 256, {"pad": 0, "stride": 1}),
-        (9, 256, {"pad": 0, "stride": 1}),
-    )
-    for stage, width, fields in shapes:
-        x = conv_relu(net, f"conv{stage}_1", x, width // 2, 1)
-        x = conv_relu(net, f"conv{stage}_2", x, width, 3, fields=fields)
+def extra_maps(net: NetText, x: str, size: int) -> None:
+    for stage, (outputs, kernel, pad, stride) in enumerate(EXTRAS[size], start=6):
+        x = conv_relu(net, f"conv{stage}_1", x, outputs // 2, 1)
+        x = conv_relu(net, f"conv{stage}_2", x, outputs, kernel, fields={"pad": pad, "stride": stride})
     net.layer(
         "conv4_3_norm",
         "Normalize",
@@ -175,10 +194,10 @@ def extra_maps(net: NetText, x: str) -> None:
     )
 
 
-def predictions(net: NetText, kind: str, of_box: int) -> None:
+def predictions(net: NetText, kind: str, of_box: int, maps: Sequence[ScoreMap]) -> None:
     """Add locations ("loc") or scores ("conf") of all boxes of all maps, in one row for each image."""
     flat = []
-    for each in MAPS:
+    for each in maps:
         name, boxes = f"{each.name}_mbox_{kind}", 2 + 2 * len(each.ratios)
         net.conv(
             name,
@@ -195,9 +214,9 @@ def predictions(net: NetText, kind: str, of_box: int) -> None:
     net.layer(f"mbox_{kind}", "Concat", flat, f"mbox_{kind}", concat_param={"axis": 1})
 
 
-def prior_boxes(net: NetText) -> None:
+def prior_boxes(net: NetText, maps: Sequence[ScoreMap]) -> None:
     tops = []
-    for each in MAPS:
+    for each in maps:
         name = f"{each.name}_mbox_priorbox"
         fields: dict[str, Value] = {
             "min_size": each.smallest,
@@ -213,22 +232,22 @@ def prior_boxes(net: NetText) -> None:
     net.layer("mbox_priorbox", "Concat", tops, "mbox_priorbox", concat_param={"axis": 2})
 
 
-def ssd300() -> NetText:
+def ssd(size: int) -> NetText:
     net = NetText(
-        "SSD300",
+        f"SSD{size}",
         notes=[
-            "SSD300 on VGG-16: Liu et al., SSD: Single Shot MultiBox Detector, 2016.",
+            f"SSD{size} on VGG-16: Liu et al., SSD: Single Shot MultiBox Detector, 2016.",
             "Written by tools/make_net.py; change layermem/nets, not this file.",
         ],
     )
     for phase in ("TRAIN", "TEST"):
-        annotated(net, phase)
+        annotated(net, phase, size)
     for phase in ("TRAIN", "TEST"):
-        dummy(net, phase)
-    extra_maps(net, vgg_without_its_classifier(net))
-    predictions(net, "loc", 4)
-    predictions(net, "conf", CLASSES)
-    prior_boxes(net)
+        dummy(net, phase, size)
+    extra_maps(net, vgg_without_its_classifier(net), size)
+    predictions(net, "loc", 4, MAPS[size])
+    predictions(net, "conf", CLASSES, MAPS[size])
+    prior_boxes(net, MAPS[size])
     loss(net)
     evaluation(net)
     return net
@@ -303,8 +322,8 @@ def evaluation(net: NetText) -> None:
 
 
 def net_files(size: int) -> NetFiles:
-    if size != SIZE:
-        raise InputError(f"SSD{size} is not defined (choose from {SIZE})")
+    if size not in MAPS:
+        raise InputError(f"SSD{size} is not defined (choose from {', '.join(map(str, MAPS))})")
     text = solver(
         ["The authors' rate and batch; they start from VGG-16: --weights takes its convolutions."],
         net="train_val.prototxt",
@@ -321,9 +340,9 @@ def net_files(size: int) -> NetFiles:
         average_loss=10,
         display=10,
         snapshot=80000,
-        snapshot_prefix="out/ssd300",
+        snapshot_prefix=f"out/ssd{size}",
         eval_type="detection",
         ap_version="11point",
     )
-    noise = dummy_solver("out/ssd300_dummy", base_lr=0.0001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
-    return NetFiles(ssd300(), text, noise)
+    noise = dummy_solver(f"out/ssd{size}_dummy", base_lr=0.0001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005)
+    return NetFiles(ssd(size), text, noise)

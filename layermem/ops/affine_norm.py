@@ -54,3 +54,7 @@ class AffineNorm(OpRecord):
 
     def over_items(self, step: str) -> Along:
         return PIECES if self.global_stats else MIXES
+
+
+AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
+AVERAGES = ("w2", "w3")  # roles of AffineNorm that AffineNorm.fused lacks

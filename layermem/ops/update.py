@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from layermem.ops.base import Along, OpRecord, Tensor
 
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 JOINED_UPDATES = "Update+Update"  # in Device.fusions: consecutive updates run as one launch
 MOST_JOINED = 64  # updates in one launch: the size of the argument array in cuda/update.cu
 ACCUMULATE = "Accumulate"  # a further rule: w0 += dw0, for gradients of several micro-batches; there is no h0
@@ -29,6 +29,11 @@ class Update(OpRecord):
     decay_mult: float = 1.0
     first_row: int = 0
     scaled: bool = False
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether weight decay shrinks the parameter itself, by the learning rate, instead of joining the gradient."""
+        return self.rule == "AdamW"
 
     def over_rows(self, step: str) -> Along:
         return Along(whole=frozenset({"norm"}))

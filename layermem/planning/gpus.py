@@ -2,6 +2,7 @@
 
 find_gpu("rtx 4090").bf16             165.2e12
 recognize_gpu("NVIDIA GeForce RTX 4090").name      "RTX 4090"
+find_gpu("8GiB,448GB/s,20TFLOPs").memory          448e9
 
 The table is gpus.tsv in this folder.  The share of these rates that a step reaches is modelled (costs.py).
 """
@@ -16,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from layermem.errors import InputError
-from layermem.utils.units import format_bytes
+from layermem.utils.units import format_bytes, parse_bytes
 
 TABLE = Path(__file__).with_name("gpus.tsv")
 OLDEST_CAPABILITY = 75  # oldest one that the kernels are compiled for
@@ -28,6 +29,11 @@ LANES = 16
 ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
 GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
 BY_DRIVER = "as its driver and architecture say"  # source of rates that are not in the table
+BY_NUMBERS = "as given"  # source of rates that a user states
+LIKE_NUMBERS = "RTX 3090"  # provides the values that a user does not state
+NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z/]+)\s*", re.IGNORECASE)
+BYTES_A_SECOND = {"gb/s": 1e9, "tb/s": 1e12}
+FLOPS_A_SECOND = {f"{letter}flop{end}": rate for letter, rate in (("g", 1e9), ("t", 1e12)) for end in ("", "s", "/s")}
 MAKERS = ("nvidia", "geforce", "tesla")  # words that names are compared without
 
 
@@ -71,7 +77,7 @@ class GpuSpec:
     @property
     def stated(self) -> str:
         """The origin of its rates, in words."""
-        return BY_DRIVER if self.source == BY_DRIVER else "published"
+        return self.source if self.source in (BY_DRIVER, BY_NUMBERS) else "published"
 
     def peak(self, precision: str) -> float:
         """FLOPs per second of matrix products; fp32x3 adds products of tf32.  InputError without such tensor cores."""
@@ -126,13 +132,60 @@ def _spec(row: Mapping[str, str]) -> GpuSpec:
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """The GPU of that name, ignoring case and blanks; InputError, with similar names, if there is none."""
+    """The GPU of that name, ignoring case and blanks, or of these numbers; InputError, with similar names, if there
+    is none."""
+    if "," in name or NUMBER.fullmatch(name):
+        return gpu_of_numbers(name)
     known = recognize_gpu(name)
     if known is None:
         near = _near(name)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise InputError(f"unknown GPU '{name}' ({meant}give one that `layermem devices --gpus` lists)")
+        raise InputError(
+            f"unknown GPU '{name}' ({meant}give one that `layermem devices --gpus` lists, or numbers such as "
+            "8GiB,448GB/s,20TFLOPs)"
+        )
     return known
+
+
+def gpu_of_numbers(text: str) -> GpuSpec:
+    """A GPU with this memory, bandwidth and FLOPs in fp32, in any order; other values, such as the ratio of tensor
+    cores to these FLOPs, are those of LIKE_NUMBERS.  InputError for missing, repeated or unknown numbers."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        match = NUMBER.fullmatch(part)
+        unit = match[2].lower() if match else ""
+        factor = {**BYTES_A_SECOND, **FLOPS_A_SECOND}.get(unit)
+        what = "memory a second" if unit in BYTES_A_SECOND else "FLOPs" if unit in FLOPS_A_SECOND else "memory"
+        try:
+            value = float(match[1]) * factor if match and factor else float(parse_bytes(part))
+        except InputError:
+            raise _wrong_numbers(text, f"'{part.strip()}' is none of these") from None
+        if what in found:
+            raise _wrong_numbers(text, f"two of them say the {what}")
+        if not value > 0:
+            raise _wrong_numbers(text, f"'{part.strip()}' is 0")
+        found[what] = value
+    missing = [what for what in ("memory", "memory a second", "FLOPs") if what not in found]
+    if missing:
+        raise _wrong_numbers(text, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    like, fp32 = gpus()[LIKE_NUMBERS], found["FLOPs"]
+    ratio = fp32 / like.fp32
+    return replace(
+        like,
+        name=",".join(part.strip() for part in text.split(",")),
+        memory_bytes=int(found["memory"]),
+        multiprocessors=max(1, round(like.multiprocessors * ratio)),
+        memory=found["memory a second"],
+        fp32=fp32,
+        tf32=like.tf32 * ratio,
+        bf16=like.bf16 * ratio,
+        driver_name=text,
+        source=BY_NUMBERS,
+    )
+
+
+def _wrong_numbers(text: str, what: str) -> InputError:
+    return InputError(f"GPU '{text}': {what}; give its memory, bandwidth and FLOPs, such as 8GiB,448GB/s,20TFLOPs")
 
 
 def recognize_gpu(name: str) -> GpuSpec | None:

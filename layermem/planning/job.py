@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 
 from layermem.distributed.ranks import Ranks
@@ -28,13 +27,12 @@ from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
-from layermem.utils.files import check_path
+from layermem.utils.files import PathName, check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
 AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other text is a Slices
-PathName = str | PathLike[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,3 +220,9 @@ def title_of(net: Net) -> str:
     """ "ResNet-50 x32" for a net whose first blob has 32 items."""
     shape = net.nodes[0].layer.tops[0].shape if net.nodes[0].layer.tops else ()
     return f"{net.name} x{shape[0]}" if shape else net.name
+
+
+def items_of(net: Net) -> int:
+    """The items of a batch: images, or rows of the first blob; 0 for a net without any or with a batch of sequences."""
+    shape = net.nodes[0].layer.tops[0].shape if net.nodes[0].layer.tops else ()
+    return 0 if not shape or net.shapes_with_streams(1) else shape[0]

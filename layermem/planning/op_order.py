@@ -26,8 +26,6 @@ def delay_growth(graph: Graph, order: Sequence[str]) -> list[str]:
 class _Delays:
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.touches: dict[str, frozenset[str]] = {}  # by the name of an op that is not recomputed
-        self.modifies: dict[str, frozenset[str]] = {}
         self.needed: set[str] = set()  # buffers that a later op touches
 
     def delay(self, ops: Sequence[Op]) -> list[Op]:

@@ -9,7 +9,7 @@ source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import sqrt
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
     tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
     places, again = cut_places(graph, hints), seconds_again(graph, costs)
 
-    def try_threshold(threshold_bytes: float) -> list[list[Op]]:
+    def try_threshold(threshold_bytes: float) -> Cut:
         segments = cut_segments(graph, threshold_bytes, places)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
@@ -53,23 +53,34 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
             tried[lengths] = [
                 Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, again), plan) for plan in plans
             ]
-        return segments
+        largest_bytes = max(sum(output_bytes(graph, op) for op in ops) for ops in segments)
+        return Cut(sum(output_bytes(graph, ops[-1]) for ops in segments[:-1]), largest_bytes)
 
+    search_thresholds(try_threshold)
+    return [candidate for both in tried.values() for candidate in both]
+
+
+class Cut(NamedTuple):
+    """What segments leave: the bytes of their last outputs, and of all outputs of the largest one."""
+
+    kept_bytes: int
+    largest_bytes: int
+
+
+def search_thresholds(try_threshold: Callable[[float], Cut]) -> None:
+    """Call `try_threshold` with each threshold of the search."""
     threshold_bytes = 0.0
     least_bytes = 0
     for _ in range(ROUNDS):
-        segments = try_threshold(threshold_bytes)
-        sizes = [sum(output_bytes(graph, op) for op in ops) for ops in segments]
-        kept_bytes = sum(output_bytes(graph, ops[-1]) for ops in segments[:-1])
-        least_bytes = least_bytes or max(sizes)
-        threshold_bytes = sqrt(kept_bytes * max(sizes) / 2)
+        cut = try_threshold(threshold_bytes)
+        least_bytes = least_bytes or cut.largest_bytes
+        threshold_bytes = sqrt(cut.kept_bytes * cut.largest_bytes / 2)
     most_bytes = sqrt(2) * threshold_bytes
     for step in range(STEPS + 1):
         if most_bytes > least_bytes:
             try_threshold(least_bytes + (most_bytes - least_bytes) * step / STEPS)
         else:
             try_threshold(most_bytes * (step + 1) / (STEPS + 1))
-    return [candidate for both in tried.values() for candidate in both]
 
 
 class Place(NamedTuple):

@@ -35,7 +35,20 @@ _OWN_PLAN = "memory is planned for every net"
 _ONE_PROCESS = "a net runs in one process"
 _OWN_READER = "records are read ahead by one thread, in the order of the database"
 
+_TRANSFORM = "TransformationParameter"
+_SWITCHES = {  # of transform_param, by fork: each augments images where it is true, and is false by default
+    "yjxiong/caffe": "fix_crop more_fix_crop multi_scale is_flow original_image rand_crop_test",
+    "SSD": "vertical_mirror random_90_deg_rot",
+    "MobileNet-YOLO": "enable_classf_aug contrast_brightness_adjustment smooth_filtering cvt_bgr2rgb",
+    "LRCN and Intel": "flow bgr2rgb",
+}
+
 HARMLESS: dict[tuple[str, str], Harmless] = {
+    **{
+        (_TRANSFORM, name): Harmless(fork, "false is the default", ("false",))
+        for fork, words in _SWITCHES.items()
+        for name in words.split()
+    },
     ("NetParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("NetParameter", "compile_net_state"): Harmless("Intel Caffe", "layermem fuses layers where bits stay equal"),
     ("NetParameter", "default_forward_type"): Harmless("NVCaffe", _OWN_PRECISION),
@@ -50,6 +63,10 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("NetParameter", "eltwise_mem_sharing"): Harmless("NVCaffe", _OWN_PLAN),
     ("NetParameter", "mem_param"): Harmless("yjxiong/caffe", _OWN_PLAN),
     ("NetParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("NetParameter", "optimize_mem"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("NetParameter", "reduced_memory_inference"): Harmless("OpenCL Caffe", _OWN_PLAN),
+    ("NetParameter", "autotune"): Harmless("OpenCL Caffe", _OWN_KERNELS),
+    ("NetParameter", "multinode"): Harmless("Intel Caffe", _ONE_PROCESS),
     ("NetParameter", "bn_stats_batch_size"): Harmless("Intel Caffe", "0 is the default", ("0",)),
     ("NetParameter", "profile_info"): Harmless("SegNet", "`layermem time` measures layers"),
     ("LayerParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
@@ -79,14 +96,23 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("DataParameter", "cache"): Harmless("NVCaffe", _OWN_READER),
     ("DataParameter", "threads"): Harmless("NVCaffe", _OWN_READER),
     ("DataParameter", "parser_threads"): Harmless("NVCaffe", _OWN_READER),
+    ("DataParameter", "precache"): Harmless("NVCaffe", _OWN_READER),
+    ("DataParameter", "rand_permute"): Harmless("FlowNet", _OWN_READER),
+    ("DataParameter", "rand_permute_order"): Harmless("FlowNet", _OWN_READER),
+    ("DataParameter", "rand_permute_seed"): Harmless("FlowNet", _OWN_READER),
+    ("DataParameter", "permute_every_iter"): Harmless("FlowNet", _OWN_READER),
+    ("DataParameter", "block_size"): Harmless("FlowNet", _OWN_READER),
     ("DataParameter", "disk_reader_threads"): Harmless("FlowNet", _OWN_READER),
     ("DataParameter", "verbose"): Harmless("FlowNet", "it only prints"),
     ("ImageDataParameter", "cache"): Harmless("NVCaffe", "images are decoded when they are read"),
+    ("ImageDataParameter", "precache"): Harmless("NVCaffe", "images are decoded when they are read"),
     ("ImageDataParameter", "threads"): Harmless("NVCaffe", "images are read ahead by one thread"),
     ("TransformationParameter", "use_gpu_transform"): Harmless("NVCaffe", "images are transformed on the host"),
     ("TransformationParameter", "interpolation_algo_up"): Harmless("NVCaffe", "images are not resized at random"),
     ("TransformationParameter", "interpolation_algo_down"): Harmless("NVCaffe", "images are not resized at random"),
     ("TransformationParameter", "allow_upscale"): Harmless("NVCaffe", "images are not resized at random"),
+    ("TransformationParameter", "forward_packing"): Harmless("NVCaffe", _OWN_PLAN),
+    ("TransformationParameter", "debug_params"): Harmless("MobileNet-YOLO", "it only prints"),
     ("TransformationParameter", "display"): Harmless("NVCaffe", "it only prints"),
     ("TransformationParameter", "random_seed"): Harmless("NVCaffe", "random numbers follow the solver's random_seed"),
     ("ResizeParameter", "center_object"): Harmless("SSD", "false is the default", ("false",)),
@@ -110,6 +136,8 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("SolverParameter", "show_per_class_result"): Harmless("SSD", "it only prints"),
     ("SolverParameter", "engine"): Harmless("Intel Caffe", _OWN_KERNELS),
     ("SolverParameter", "richness"): Harmless("yjxiong/caffe", _OWN_PLAN),
+    ("SolverParameter", "debug_display"): Harmless("yjxiong/caffe", "it only prints"),
+    ("SolverParameter", "multinode_param"): Harmless("Intel Caffe", _ONE_PROCESS),
     ("SolverParameter", "optimize_mem"): Harmless("yjxiong/caffe", _OWN_PLAN),
     ("SolverParameter", "solver_data_type"): Harmless("NVCaffe", _OWN_PRECISION),
     ("SolverParameter", "per_parameter_reduce"): Harmless("NVCaffe", _ONE_PROCESS),
@@ -124,9 +152,32 @@ _RESIZED = "resize the images before they are stored, and remove it"
 _BEFOREHAND = "apply it to the images before they are stored, or remove it"
 _RENORM = "batch renormalization is not supported: set rebn to false, or train with the statistics of the batch"
 _EXPOSED = "write expose_hidden, with the states both as bottoms and as tops"
+_WARMUP = "write warmup_iter and warmup_start_lr"
 _POLICY = 'write the rates as lr_policy: "multistep" or another policy of BVLC Caffe'
 
+_AUGMENTING = {  # other fields of transform_param that change pixels before the crop, by fork
+    "yjxiong/caffe": "scale_ratios max_distort original_min_scale eigs eigs_channels",
+    "MobileNet-YOLO": "min_scaling_factor max_scaling_factor max_rotation_angle min_contrast max_contrast "
+    "max_brightness_shift max_smooth max_color_shift min_side min_side_min min_side_max apply_probability",
+    "Intel Caffe": "pad",
+}
+_STATED = "remove it, and resize the images to one size before they are stored"
+
 REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, remedy)
+    **{
+        (_TRANSFORM, name): (fork, _BEFOREHAND)
+        for fork, names in (*_SWITCHES.items(), *_AUGMENTING.items())
+        for name in names.split()
+    },
+    (_TRANSFORM, "stride"): ("yjxiong/caffe", _STATED),
+    (_TRANSFORM, "upper_size"): ("yjxiong/caffe", _STATED),
+    (_TRANSFORM, "upper_height"): ("yjxiong/caffe", _STATED),
+    (_TRANSFORM, "upper_width"): ("yjxiong/caffe", _STATED),
+    (_TRANSFORM, "short_edge"): ("yjxiong/caffe", _STATED),
+    (_TRANSFORM, "var_sz_img_enabled"): ("NVCaffe", _STATED),
+    (_TRANSFORM, "var_sz_img_rand_crop"): ("NVCaffe", "write crop_size, which does it"),
+    (_TRANSFORM, "var_sz_img_center_crop"): ("NVCaffe", "write crop_size, which does it"),
+    (_TRANSFORM, "num_labels"): ("NVCaffe", "read the labels from a second database, or from HDF5Data"),
     ("NetParameter", "bn_stats_batch_size"): ("Intel Caffe", "remove it: statistics are those of the batch"),
     ("BatchNormParameter", "use_weight_bias"): ("Intel Caffe", _WITH_SCALE),
     ("BatchNormParameter", "bias_term"): ("Intel Caffe", _WITH_SCALE),
@@ -158,8 +209,6 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("TransformationParameter", "crop_h"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "crop_w"): ("SSD", "write crop_size, or crop the images before they are stored"),
     ("TransformationParameter", "noise_param"): ("SSD", _BEFOREHAND),
-    ("TransformationParameter", "multi_scale"): ("yjxiong/caffe", _BEFOREHAND),
-    ("TransformationParameter", "fix_crop"): ("yjxiong/caffe", _BEFOREHAND),
     ("TransformationParameter", "img_rand_resize_lower"): ("NVCaffe", _RESIZED),
     ("TransformationParameter", "img_rand_resize_upper"): ("NVCaffe", _RESIZED),
     ("TransformationParameter", "rand_resize_ratio_lower"): ("NVCaffe", _RESIZED),
@@ -172,14 +221,10 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {  # (owner, field) -> (fork, 
     ("TransformationParameter", "var_sz_img_rand_resize_upper"): ("NVCaffe", _RESIZED),
     ("TransformationParameter", "var_sz_img_enable_random_crop"): ("NVCaffe", "write crop_size, which does it"),
     ("TransformationParameter", "var_sz_img_enable_center_crop"): ("NVCaffe", "write crop_size, which does it"),
-    ("TransformationParameter", "flow"): ("LRCN and Intel", _BEFOREHAND),
-    ("TransformationParameter", "bgr2rgb"): ("LRCN and Intel", _BEFOREHAND),
     ("ResizeParameter", "center_object"): ("SSD", _BEFOREHAND),
     ("ResizeParameter", "max_angle"): ("SSD", _BEFOREHAND),
-    ("SolverParameter", "warmup_iter"): ("Intel Caffe", _POLICY),
-    ("SolverParameter", "warmup_start_lr"): ("Intel Caffe", _POLICY),
-    ("SolverParameter", "rampup_interval"): ("NVCaffe", _POLICY),
-    ("SolverParameter", "rampup_lr"): ("NVCaffe", _POLICY),
+    ("SolverParameter", "rampup_interval"): ("NVCaffe", _WARMUP),
+    ("SolverParameter", "rampup_lr"): ("NVCaffe", _WARMUP),
     ("SolverParameter", "min_lr"): ("NVCaffe", _POLICY),
     ("SolverParameter", "plateau_winsize"): ("SSD", _POLICY),
     ("SolverParameter", "stagelr"): ("Intel Caffe", _POLICY),
@@ -263,11 +308,8 @@ LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
 
 ENGINE = "engine"
-MAX_INDENT = 1000  # letters before a moved block that keep their columns in errors
-TRANSFORM = "transform_param"
-DATA_BLOCKS = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
-_NAMES = {ENGINE, TRANSFORM, *(name for _, name in HARMLESS)}
-_CANDIDATE = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES))})\b")
+_REMOVED = {ENGINE, *(name for _, name in HARMLESS)}
+_CANDIDATE = re.compile(rf"\b(?:{'|'.join(sorted(_REMOVED))})\b")
 _ENGINES = Harmless("several forks", _OWN_KERNELS)
 
 
@@ -278,7 +320,7 @@ def owner_name(descriptor: Message) -> str:
 
 
 def augments(owner: str, name: str) -> bool:
-    """Whether a field of a fork changes the pixels of images before they are cropped, and no shape of stated size."""
+    """Whether a field of a fork changes pixels of images before they are cropped, and no shape that is stated."""
     return (owner, name) in REPEATED or REFUSED.get((owner, name), ("", ""))[1] in (_BEFOREHAND, _RESIZED)
 
 
@@ -325,23 +367,11 @@ def _the(fork: str) -> str:
 
 
 @dataclass(frozen=True)
-class MovedTransform:
-    """A transform_param inside the block of a data layer, which is moved out of that block."""
-
-    layers: str  # the field of the net, `layer` or `layers`
-    index: int
-    block: str  # the field that contains it
-    text: str  # the field, indented to its column
-    line: int
-
-
-@dataclass(frozen=True)
 class Plain:
     """A text whose harmless fields of forks are replaced by blanks, so that lines and columns stay."""
 
     text: str
     notes: tuple[str, ...] = ()
-    moved: tuple[MovedTransform, ...] = ()
 
 
 def without_fork_fields(text: str, root: Message, layout: Outline, path: str) -> Plain:
@@ -362,28 +392,18 @@ class _Removal:
 
     def run(self) -> Plain:
         spans: list[tuple[int, int]] = []
-        moved: list[MovedTransform] = []
-        end, counts = 0, {"layer": 0, "layers": 0}
+        end = 0
         for field in self.layout.fields:
-            if len(field.path) == 1 and field.path[0] in counts:
-                counts[field.path[0]] += 1
-            if self.fields.offset(*field.value) < end or field.path[-1] not in _NAMES:
+            if self.fields.offset(*field.value) < end or field.path[-1] not in _REMOVED:
                 continue
-            moves = len(field.path) == 3 and field.path[0] in counts and field.path[2] == TRANSFORM
-            moves = moves and field.path[1] in DATA_BLOCKS
             known = self._harmless(field)
-            if known is None and not moves:
+            if known is None:
                 continue
             begin, end = self.fields.span(field)
             spans.append((begin, end))
-            if moves:
-                indent = min(MAX_INDENT, begin - self.fields.offset(field.line, 1))
-                part = " " * indent + self.fields.text[begin:end]
-                moved.append(MovedTransform(field.path[0], counts[field.path[0]] - 1, field.path[1], part, field.line))
-            elif known is not None:
-                block = owner_name(self.fields.owner(field.path[:-1]))
-                self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
-        return Plain(self.fields.blanked(spans), tuple(self._notes()), tuple(moved))
+            block = owner_name(self.fields.owner(field.path[:-1]))
+            self.lines.setdefault((block, field.path[-1], known.fork, known.reason), []).append(field.line)
+        return Plain(self.fields.blanked(spans), tuple(self._notes()))
 
     def _harmless(self, field: Field) -> Harmless | None:
         owner, name = self.fields.owner(field.path[:-1]), field.path[-1]

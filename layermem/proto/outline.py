@@ -33,6 +33,10 @@ _TOKEN = re.compile(
       | (?P<word>    [^\s"'#{}<>\[\]:;,]+)""",
     re.VERBOSE,
 )
+_NETS = {("net_param",), ("train_net_param",), ("test_net_param",)}  # fields of SolverParameter
+_LAYERS = {(*net, name) for net in ((), *_NETS) for name in ("layer", "layers")}
+Place = tuple[tuple[str, int], ...]  # the names and indices of fields that lead to a block: (("layer", 3),)
+
 # Ends the scan of a string with escapes or without an end.
 _STOP = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}
 
@@ -66,11 +70,35 @@ class Outline:
     fields: tuple[Field, ...]  # in the order of the text
     unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block without an end, outermost first
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
-    unread: Mapping[int, tuple[Unread, ...]] = dataclass_field(default_factory=dict)  # by layer (unread.py)
+    unread: Mapping[Place, tuple[Unread, ...]] = dataclass_field(default_factory=dict)  # by layer (unread.py)
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry per layer."""
         return self._lines.get(path, [])
+
+    def unread_of(self, *net: tuple[str, int]) -> dict[int, tuple[Unread, ...]]:
+        """What was set aside of the net at a place, by index of the layer."""
+        return {place[-1][1]: unread for place, unread in self.unread.items() if place[:-1] == net}
+
+    def layers(self) -> list[tuple[Place, list[Field]]]:
+        """The place of each layer of a net, or of the nets in a solver, and the fields in it."""
+        layers: list[tuple[Place, list[Field]]] = []
+        counts: dict[tuple[Place, str], int] = {}
+        net: Place = ()
+        for field in self.fields:
+            path = field.path
+            if path in _NETS or path in _LAYERS:
+                outer = net[: len(path) - 1]
+                index = counts.get((outer, path[-1]), 0)
+                counts[outer, path[-1]] = index + 1
+                place = (*outer, (path[-1], index))
+                if path in _NETS:
+                    net = place
+                else:
+                    layers.append((place, []))
+            elif layers and path[: len(layers[-1][0])] in _LAYERS:
+                layers[-1][1].append(field)
+        return layers
 
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], list[int]]:

@@ -94,10 +94,10 @@ def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
 def read_net_text(text: str, path: str = "<text>") -> NetFile:
     """Read the net in `text`; errors name `path`."""
     message = NetParameter()
-    layout = text_file.parse(text, message, path, to_plan=True)
+    layout = text_file.parse(text, message, path)
     lines: Lines = [*layout.lines("layers" if message.layers else "layer")]
     return replace(
-        _net_file(message, lines, _first(layout.lines("input")), path, layout.unread), ignored=layout.ignored
+        _net_file(message, lines, _first(layout.lines("input")), path, layout.unread_of()), ignored=layout.ignored
     )
 
 
@@ -210,10 +210,11 @@ def _nested_nets(solver: Message, field: str, layout: Outline, path: str) -> lis
     messages = ([given] if solver.HasField(field) else []) if field != "test_net_param" else list(given)
     begins = [i for i, f in enumerate(layout.fields) if f.path == (field,)]
     nets = []
-    for message, start, stop in zip(messages, begins, [*begins[1:], None]):
+    for i, (message, start, stop) in enumerate(zip(messages, begins, [*begins[1:], None])):
         part = Outline(layout.fields[start:stop], ())
         lines: Lines = [*part.lines(field, "layers" if message.layers else "layer")]
-        nets.append(_net_file(message, lines, _first(part.lines(field, "input")), path))
+        unread = layout.unread_of((field, i))
+        nets.append(_net_file(message, lines, _first(part.lines(field, "input")), path, unread))
     return nets
 
 

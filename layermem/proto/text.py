@@ -13,9 +13,9 @@ from google.protobuf import text_format
 
 from layermem.errors import InputError
 from layermem.proto.explain import explain
-from layermem.proto.forks import TRANSFORM, MovedTransform, without_fork_fields
-from layermem.proto.outline import Outline, Token, Unread, outline, tokens
-from layermem.proto.schema import LayerParameter, Message
+from layermem.proto.forks import without_fork_fields
+from layermem.proto.outline import Outline, Place, Token, Unread, outline, tokens
+from layermem.proto.schema import Message
 from layermem.proto.unread import set_aside
 
 _ESCAPED = re.compile(r"\\(.)")
@@ -50,10 +50,10 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
     return "\n".join(lines)
 
 
-def parse(text: str, message: Message, path: str, *, to_plan: bool = False) -> Outline:
+def parse(text: str, message: Message, path: str) -> Outline:
     """Fill `message` from `text`; return the outline with the line of each field.
 
-    to_plan   set aside what a plan can do without (unread.py), of which the message then has nothing
+    What a plan of a net can do without is set aside (unread.py): the message then has nothing of it.
     """
     try:
         layout = outline(text)
@@ -61,22 +61,18 @@ def parse(text: str, message: Message, path: str, *, to_plan: bool = False) -> O
         raise error.at(path=path) from None
     _check_escapes(text, path)
     plain = without_fork_fields(text, message, layout, path)
-    unread = _parse_layers(plain.text, message, layout, path, to_plan)
-    for moved in plain.moved:
-        _move_transform(moved, message, path)
+    unread = _parse_layers(plain.text, message, layout, path)
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
     return replace(layout, ignored=plain.notes, unread=unread)
 
 
-def _parse_layers(
-    text: str, message: Message, layout: Outline, path: str, to_plan: bool
-) -> dict[int, tuple[Unread, ...]]:
-    """Parse `text` without what is set aside, which is returned by index of the layer; most texts have none."""
+def _parse_layers(text: str, message: Message, layout: Outline, path: str) -> dict[Place, tuple[Unread, ...]]:
+    """Parse `text` without what is set aside, which is returned by place of the layer; most texts have none."""
     try:
         _parse(text, message, layout, path)
     except InputError:
-        known, unread = set_aside(text, message, layout, path) if to_plan else (text, {})
+        known, unread = set_aside(text, message, layout, path)
         if not unread:
             raise
         message.Clear()
@@ -92,19 +88,6 @@ def _parse(text: str, message: Message, layout: Outline, path: str) -> None:
         raise explain(error, text, message, layout, path) from None
     except RecursionError:
         raise InputError("has too many nested blocks; check its brackets", path=path) from None
-
-
-def _move_transform(moved: MovedTransform, net: Message, path: str) -> None:
-    """Move a transform_param from a data block to its layer; InputError if the layer has one already."""
-    layer, inside = getattr(net, moved.layers)[moved.index], LayerParameter()
-    try:
-        _parse(moved.text, inside, outline(moved.text), path)
-    except InputError as error:
-        raise InputError(error.what, path=path, line=(error.line or 1) + moved.line - 1) from None
-    if layer.HasField(TRANSFORM) and layer.transform_param != inside.transform_param:
-        what = f"has a transform_param, and another one inside {moved.block}; keep the first"
-        raise InputError(what, path=path, line=moved.line, layer=layer.name)
-    layer.transform_param.CopyFrom(inside.transform_param)
 
 
 def _tokens(text: str, path: str) -> Iterator[Token]:

@@ -17,19 +17,18 @@ from layermem.errors import InputError
 from layermem.proto.blanking import FieldText
 from layermem.proto.explain import wrong_value
 from layermem.proto.forks import REPEATED, augments, owner_name, repeated_refusal
-from layermem.proto.outline import Field, Outline, Token, Unread
+from layermem.proto.outline import Field, Outline, Place, Token, Unread
 from layermem.proto.remedy import unknown_field
 from layermem.proto.schema import Message
 from layermem.proto.upgrade import v2_type
 from layermem.utils.similar import did_you_mean
 
-_LAYERS = ("layer", "layers")
-_V0 = ("layers", "layer")
+_OLD_TYPE = ("layers", "type")
 _BLOCK = "_param"
 
 
-def set_aside(text: str, message: Message, layout: Outline, path: str) -> tuple[str, dict[int, tuple[Unread, ...]]]:
-    """Return `text` with blanks for what is set aside, and the errors about it by index of the layer."""
+def set_aside(text: str, message: Message, layout: Outline, path: str) -> tuple[str, dict[Place, tuple[Unread, ...]]]:
+    """Return `text` with blanks for what is set aside, and the errors about it by place of the layer."""
     return _Reader(text, message, layout, path).run()
 
 
@@ -38,26 +37,18 @@ class _Reader:
         self.fields = FieldText(text, message.DESCRIPTOR, layout)
         self.message, self.layout, self.path = message, layout, path
 
-    def run(self) -> tuple[str, dict[int, tuple[Unread, ...]]]:
+    def run(self) -> tuple[str, dict[Place, tuple[Unread, ...]]]:
         spans, unread = [], {}
-        if self.layout.lines(*_V0):
-            return self.fields.text, {}
-        for index, fields in enumerate(self._layers()):
-            found = [(self.fields.span(field), each) for field, each in self._unread(fields)]
+        for place, fields in self.layout.layers():
+            found = [(self.fields.span(field), each) for field, each in self._unread(fields, len(place))]
             spans += [span for span, _ in found]
             if found:
-                unread[index] = tuple(each for _, each in found)
+                unread[place] = tuple(each for _, each in found)
         return self.fields.blanked(spans), unread
 
-    def _layers(self) -> Iterator[Sequence[Field]]:
-        """The fields of each layer."""
-        fields = self.layout.fields
-        begins = [i for i, field in enumerate(fields) if len(field.path) == 1 and field.path[0] in _LAYERS]
-        for begin, end in zip(begins, [*begins[1:], len(fields)]):
-            yield [field for field in fields[begin + 1 : end] if field.path[0] in _LAYERS]
-
-    def _unread(self, fields: Sequence[Field]) -> Iterator[tuple[Field, Unread]]:
-        stated = {field.path[1] for field in fields if len(field.path) == 2}
+    def _unread(self, fields: Sequence[Field], depth: int) -> Iterator[tuple[Field, Unread]]:
+        """What is set aside of the `fields` of a layer; `depth` is the length of the path of the layer."""
+        stated = {field.path[depth] for field in fields if len(field.path) == depth + 1}
         if not {"type", "top"} <= stated:
             return
         is_source = "bottom" not in stated
@@ -72,14 +63,14 @@ class _Reader:
                 what = f"is given a second time in this {owner.name}: {repeated_refusal(owner.name, name)}"
                 found = self._error(field, f"'{name}' (column {self._column(field)}) {what}", augments=True)
             elif name not in owner.fields_by_name and (
-                (len(field.path) > 2 and is_source) or self._is_block(owner, field)
+                (len(field.path) > depth + 1 and is_source) or self._is_block(owner, field, depth)
             ):
                 what = unknown_field(owner.name, name, self._column(field), self.message)
                 found = self._error(field, what, augments=augments(owner_name(owner), name))
-            elif self.fields.has_unknown_name(field) and (is_source or field.path == ("layers", "type")):
+            elif self.fields.has_unknown_name(field) and (is_source or field.path[depth - 1 :] == _OLD_TYPE):
                 word = self.fields.word(field)
                 what = wrong_value(Token("word", word, *field.value), field.value[1], self.message, field)
-                found = self._error(field, what, type=v2_type(word) if len(field.path) == 2 else "")
+                found = self._error(field, what, type=v2_type(word) if len(field.path) == depth + 1 else "")
             else:
                 continue
             end = self.fields.span(field)[1]
@@ -99,10 +90,10 @@ class _Reader:
         largest = max(sizes, key=lambda field: sizes[field], default=None)
         return [field for field in sizes if field != largest]
 
-    def _is_block(self, owner: Message, field: Field) -> bool:
+    def _is_block(self, owner: Message, field: Field, depth: int) -> bool:
         """Whether an unknown field is a block of a layer that resembles no block of the schema."""
         name = field.path[-1]
-        return len(field.path) == 2 and name.endswith(_BLOCK) and not did_you_mean(name, owner.fields_by_name)
+        return len(field.path) == depth + 1 and name.endswith(_BLOCK) and not did_you_mean(name, owner.fields_by_name)
 
     def _column(self, field: Field) -> int:
         return self.fields.span(field)[0] - self.fields.offset(field.line, 1) + 1

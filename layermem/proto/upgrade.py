@@ -38,6 +38,7 @@ _TYPE = {
     "TANH": "TanH",
     **LATER_TYPES,
 }
+_TRANSFORMED = ("data_param", "image_data_param", "memory_data_param", "window_data_param")
 _DATA_BLOCKS = {"DATA": "data_param", "IMAGE_DATA": "image_data_param", "WINDOW_DATA": "window_data_param"}
 _MOVED_TO_TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")
 _SOLVER_TYPE = {
@@ -63,6 +64,7 @@ def upgrade_net(net: Message, lines: Lines, input_line: int | None = None) -> tu
         lines = upgrade_v0(net, lines, notes)
         _upgrade_transforms(net, notes)
         _upgrade_v1(net, notes)
+    _move_transforms(net, lines)
     if net.input:
         lines = _upgrade_input(net, lines, input_line, notes)
     _freeze_statistics(net, notes)
@@ -87,6 +89,20 @@ def _upgrade_transforms(net: Message, notes: list[str]) -> None:
                 setattr(layer.transform_param, field, getattr(old, field))
                 old.ClearField(field)
                 notes.append(f"layer '{layer.name}': moved {block}.{field} to transform_param")
+
+
+def _move_transforms(net: Message, lines: Lines) -> None:
+    """Make the transform_param inside of a block of data, as some forks have it, that of the layer."""
+    for layer, line in zip(net.layer, lines, strict=True):
+        for block in _TRANSFORMED:
+            if not layer.HasField(block) or not getattr(layer, block).HasField("transform_param"):
+                continue
+            inside = getattr(layer, block).transform_param
+            if layer.HasField("transform_param") and layer.transform_param != inside:
+                what = f"has a transform_param, and another one inside {block}; keep the first"
+                raise InputError(what, line=line, layer=layer.name)
+            layer.transform_param.CopyFrom(inside)
+            getattr(layer, block).ClearField("transform_param")
 
 
 def _upgrade_v1(net: Message, notes: list[str]) -> None:

@@ -20,7 +20,6 @@ from importlib.util import find_spec
 from types import ModuleType
 
 NAME = "caffe"
-PACKAGE = "layermem.caffe"
 
 
 class _Loader(Loader):

@@ -55,6 +55,7 @@ class Displayed:
 
     loss      mean of the last average_loss iterations
     done      iterations since the last display, in `seconds`
+    items     items of these iterations, of all ranks; 0 if batches are sequences
     """
 
     iteration: int
@@ -64,6 +65,7 @@ class Displayed:
     interval: int
     done: int
     seconds: float
+    items: int = 0
 
 
 @dataclass(frozen=True)

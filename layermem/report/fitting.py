@@ -7,14 +7,18 @@ placed              404 | 405        offsets may need a few bytes more: then the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from layermem.errors import InputError
 from layermem.planning.job import Job
+from layermem.planning.registry import get_strategy
 from layermem.report.comparison import min_live_bytes
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
 
+JOBS_KEPT = 32  # jobs of the last sizes: strategies try the same ones
+MOST_ITEMS = 1_000_000  # the largest batch that is tried
 TRIES = 64  # sizes placed in sequence before the range below is bisected again
 
 
@@ -25,6 +29,56 @@ class Fit:
     strategy: str
     size: int
     report: PlanReport | None
+
+    @property
+    def items_per_second(self) -> float:
+        """Items in a second, as predicted, if the size is a batch."""
+        return self.size / self.report.seconds if self.report else 0.0
+
+
+MakeJob = Callable[[int], Job]  # by size
+Shapes = Mapping[str, tuple[int, ...]]
+JobOf = Callable[[int | None, Shapes], Job]  # by batch size and shapes of inputs
+
+
+def jobs_by_batch(make: JobOf, inputs: Shapes) -> tuple[MakeJob, Callable[[int], tuple[int | None, Shapes]]]:
+    """Functions from batch size to job, and to the arguments of `make` for it; `inputs` are shapes that the user gives.
+    Recurrent nets grow in sequences.  InputError, before any search, if there is no job."""
+    first = make(1, {name: (1, *shape[1:]) for name, shape in inputs.items()})
+    whole = make(None, inputs).nets[0] if first.nets[0].shapes_with_streams(1) else None
+
+    def shapes(batch: int) -> tuple[int | None, Shapes]:
+        if whole is not None:
+            return None, whole.shapes_with_streams(batch)
+        return batch, {name: (batch, *shape[1:]) for name, shape in inputs.items()}
+
+    return lru_cache(JOBS_KEPT)(lambda batch: make(*shapes(batch))), shapes
+
+
+def find_fits(
+    make: MakeJob,
+    sizes: Sequence[int],
+    names: Sequence[str],
+    budget_bytes: int,
+    show: Callable[[str, int, int], None] = lambda name, size, done: None,
+) -> list[Fit]:
+    """The fits of all strategies, the largest first.  Each search begins at the size of the previous one; strategies
+    that combine others come last and begin at the largest size.  `show` is called with each strategy and size."""
+    fits: dict[str, Fit] = {}
+    for name in sorted(names, key=lambda each: get_strategy(each).combines_others):
+
+        def make_and_show(size: int, name: str = name) -> Job:
+            show(name, size, len(fits))
+            return make(size)
+
+        sizes_so_far = [fit.size for fit in fits.values()] or [0]
+        start = max(sizes_so_far) if get_strategy(name).combines_others else sizes_so_far[-1]
+        fits[name] = find_fit(make_and_show, sizes, name, budget_bytes, start)
+    return largest_first([fits[name] for name in names])
+
+
+def largest_first(fits: Sequence[Fit]) -> list[Fit]:
+    return sorted(fits, key=lambda fit: (-fit.size, fit.report.seconds if fit.report else 0.0))
 
 
 def find_fit(make: Callable[[int], Job], sizes: Sequence[int], strategy: str, budget_bytes: int, start: int = 0) -> Fit:

@@ -82,6 +82,8 @@ def _displayed(event: events.Displayed) -> Iterator[Line]:
     speed = event.done / event.seconds if event.seconds else 0.0
     pace = f"{number(speed)} iter/s, {number(event.seconds)}s/{event.interval} iters"
     yield "solver.cpp:239", f"Iteration {event.iteration} ({pace}), loss = {number(event.loss)}"
+    if event.items and event.seconds:
+        yield NOTES, f"    {event.items / event.seconds:,.0f} items/s"
     yield from _outputs("Train", "solver.cpp:258", event.outputs)
     yield "sgd_solver.cpp:112", f"Iteration {event.iteration}, lr = {number(event.rate)}"
 

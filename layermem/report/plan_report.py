@@ -21,7 +21,7 @@ from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.job import NO_SLICES, Budget, Job, PathName
+from layermem.planning.job import NO_SLICES, Budget, Job, items_of
 from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
@@ -31,6 +31,7 @@ from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
 from layermem.schedule.program import Program
 from layermem.schedule.simulate import Timeline
+from layermem.utils.files import PathName
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
@@ -139,6 +140,11 @@ class PlanReport:
     @property
     def feasible(self) -> bool:
         return self.refusal is None
+
+    @property
+    def items_per_second(self) -> float:
+        """Items of all ranks in a second, as predicted; 0 where batches are sequences."""
+        return items_of(self.job.nets[0]) * self.job.ranks.size / self.seconds if self.seconds else 0.0
 
     def explain_refusal(self) -> BudgetError:
         """The `refusal` with the strategies that would fit."""

@@ -136,6 +136,8 @@ def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
             f"{format_seconds(report.seconds)} per step ({source}), {format_beside(report.overhead, 'the baseline')}",
         )
     ]
+    if report.items_per_second:
+        facts.append(("throughput", f"{report.items_per_second:,.0f} items/s"))
     facts += costs_facts(report.job)
     if report.base:
         facts.append(("base", f"{report.base}{' with offload' if report.base_is_offloaded else ''}"))
@@ -202,6 +204,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "offloaded_bytes": report.offloaded_bytes,
         "recomputed_ops": report.recomputed_ops,
         "predicted_seconds": report.seconds,
+        "items_per_second": report.items_per_second or None,
         "baseline_seconds": report.job.baseline_seconds,
         "overhead": report.overhead,
         **_bound_values(report),

@@ -1,4 +1,4 @@
-"""A simulated step as a trace (ui.perfetto.dev, chrome://tracing): streams, waits, live bytes.
+"""A simulated or a measured step as a trace (ui.perfetto.dev, chrome://tracing): streams, waits, live bytes.
 
     X     an instruction, on the track of its stream; its arguments are its tick, reads and writes, with offsets
     s, f  an arrow from an instruction to an instruction of another stream that waits for it
@@ -10,10 +10,12 @@ Times are in microseconds.    source  Trace Event Format, as documented for Chro
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from layermem.report.memory import live_bytes, spans
 from layermem.report.plan_report import PlanReport
-from layermem.schedule.ir import STREAMS, used_streams
+from layermem.schedule.ir import STREAMS, Schedule, used_streams
+from layermem.schedule.simulate import Timeline
 from layermem.schedule.text import place_of
 
 PROCESS = 1
@@ -21,10 +23,17 @@ MICRO = 1e6
 Event = dict[str, object]
 
 
-def trace_text(report: PlanReport) -> str:
-    """The trace of one training step as JSON."""
-    events = [*_names(report), *_instructions(report), *_arrows(report), *_memory(report)]
+def trace_text(report: PlanReport, measured: Sequence[tuple[float, float]] | None = None) -> str:
+    """The trace of one training step as JSON, simulated, or with the begin and end of each instruction in seconds."""
+    schedule = report.program.train
+    times = report.timeline if measured is None else _timeline(measured)
+    events = [*_names(report), *_instructions(schedule, times), *_arrows(schedule, times), *_memory(schedule, times)]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, allow_nan=False)
+
+
+def _timeline(measured: Sequence[tuple[float, float]]) -> Timeline:
+    start, end = (tuple(moments) for moments in zip(*measured, strict=True))
+    return Timeline(start, end, max(end), sum(end) - sum(start))
 
 
 def _event(kind: str, name: str, stream: str = STREAMS[0], **more: object) -> Event:
@@ -40,8 +49,7 @@ def _names(report: PlanReport) -> list[Event]:
     return names
 
 
-def _instructions(report: PlanReport) -> list[Event]:
-    schedule, times = report.program.train, report.timeline
+def _instructions(schedule: Schedule, times: Timeline) -> list[Event]:
     result = []
     for instruction, start, end in zip(schedule.instructions, times.start, times.end):
         places = {
@@ -57,9 +65,8 @@ def _instructions(report: PlanReport) -> list[Event]:
     return result
 
 
-def _arrows(report: PlanReport) -> list[Event]:
+def _arrows(schedule: Schedule, times: Timeline) -> list[Event]:
     """Arrows from the end of each awaited instruction to the start of the waiting one."""
-    schedule, times = report.program.train, report.timeline
     arrows: list[Event] = []
     for instruction in schedule.instructions:
         for tick in instruction.after:
@@ -74,8 +81,8 @@ def _arrows(report: PlanReport) -> list[Event]:
     return arrows
 
 
-def _memory(report: PlanReport) -> list[Event]:
-    seconds, counts = live_bytes(spans(report.program.train, report.timeline))
+def _memory(schedule: Schedule, times: Timeline) -> list[Event]:
+    seconds, counts = live_bytes(spans(schedule, times))
     return [
         _event("C", "live bytes", ts=moment * MICRO, args={"bytes": nbytes}) for moment, nbytes in zip(seconds, counts)
     ]

@@ -25,6 +25,7 @@ class Executor:
     poison   fill bytes with NaN as soon as their residency ends, so that a read of freed bytes shows, and check the
              bytes around everything that an op writes; on devices without streams, all instructions then run in
              order, including those on COMM
+    timed    measure when each instruction begins and ends; `stopwatch` has the times
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Executor:
         context: StepContext,
         *,
         poison: bool = False,
+        timed: bool = False,
     ):
         self.schedule, self.device, self.arena, self.host = schedule, device, arena, host
         for r in schedule.residencies:
@@ -50,6 +52,10 @@ class Executor:
         if poison:
             calls = [self._guard(instruction, call) for instruction, call in zip(schedule.instructions, calls)]
             self._poison(calls)
+        self.stopwatch = device.stopwatch(len(calls)) if timed else None
+        if self.stopwatch is not None:
+            around = self.stopwatch.around
+            calls = [around(each.tick, each.stream, call) for each, call in zip(schedule.instructions, calls)]
         self._bound = calls
         self._forward_calls: Sequence[Bound] | None = None
         self._parts: dict[tuple[int, int], Sequence[Bound]] = {}

@@ -16,6 +16,7 @@ from layermem.backends.registry import StepContext
 from layermem.graph.ops import Buffer
 from layermem.ops import Tensor
 from layermem.runtime.executor import Executor
+from layermem.runtime.step_times import StepTimes
 from layermem.schedule.program import Program
 from layermem.utils.units import aligned
 
@@ -27,6 +28,7 @@ class Runner:
 
     spill    folder for the host arena, which is then a file
     poison   fill all unused bytes with NaN (slow; for tests)
+    timed    measure the times of the instructions of each run: `times`, by schedule
     memory   another runner, whose arenas and persistent buffers this one takes over (`fits` says whether it can)
     """
 
@@ -38,6 +40,7 @@ class Runner:
         *,
         spill: Path | None = None,
         poison: bool = False,
+        timed: bool = False,
         memory: Runner | None = None,
     ):
         self.program, self.device, self.context = program, device, context
@@ -53,8 +56,10 @@ class Runner:
         else:
             self.arena, self.host = memory.arena, memory.host
         self.executors = [
-            Executor(schedule, device, self.arena, self.host, context, poison=poison) for schedule in program.schedules
+            Executor(schedule, device, self.arena, self.host, context, poison=poison, timed=timed)
+            for schedule in program.schedules
         ]
+        self.times = [StepTimes() for _ in self.executors]
         device.load()
         self.persistent: dict[str, Buffer] = {}  # whole, whether or not they lie in bands of rows
         self._bands: dict[str, list[Buffer]] = {}  # bands of each buffer in this arena, in the order of their rows
@@ -81,7 +86,10 @@ class Runner:
     def run(self, index: int = 0, next_batch: NextBatch | None = None) -> dict[str, np.ndarray]:
         """Run one schedule and return the outputs of its net by blob name.  `next_batch` fetches the next batch."""
         self.context["results"].clear()
-        self.executors[index].run(next_batch)
+        executor = self.executors[index]
+        executor.run(next_batch)
+        if executor.stopwatch is not None:
+            self.times[index].add(executor.stopwatch.times())
         return dict(self.context["results"])
 
     def run_forward(self) -> dict[str, np.ndarray]:

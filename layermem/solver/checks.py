@@ -21,15 +21,35 @@ from layermem.solver.average_precision import VERSIONS
 from layermem.solver.rules import HISTORY_COUNTS, NEEDS, POLICIES, WITHOUT_MOMENTUM, learning_rate
 
 NAMES = {"eval_type": ("classification", "detection"), "ap_version": VERSIONS}
-AT_LEAST = {"iter_size": 1, "average_loss": 1, "display": 0, "snapshot": 0, "test_interval": 0, "max_iter": 0}
-NUMBERS = ("base_lr", "gamma", "power", "momentum", "momentum2", "rms_decay", "delta", "weight_decay", "clip_gradients")
-NOT_NEGATIVE = ("base_lr", "weight_decay")
+AT_LEAST = {
+    "iter_size": 1,
+    "average_loss": 1,
+    "display": 0,
+    "snapshot": 0,
+    "test_interval": 0,
+    "max_iter": 0,
+    "warmup_iter": 0,
+    "patience": 0,
+}
+NUMBERS = (
+    "base_lr",
+    "warmup_start_lr",
+    "gamma",
+    "power",
+    "momentum",
+    "momentum2",
+    "rms_decay",
+    "delta",
+    "weight_decay",
+    "clip_gradients",
+)
+NOT_NEGATIVE = ("base_lr", "warmup_start_lr", "weight_decay")
 DECAYS = {  # fields in [0, 1), and the types that use them
-    "momentum": ("SGD", "Nesterov", "AdaDelta", "Adam"),
-    "momentum2": ("Adam",),
+    "momentum": ("SGD", "Nesterov", "AdaDelta", "Adam", "AdamW"),
+    "momentum2": ("Adam", "AdamW"),
     "rms_decay": ("RMSProp",),
 }
-WITH_DELTA = ("AdaGrad", "RMSProp", "AdaDelta", "Adam")
+WITH_DELTA = ("AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 LARGEST_RATE = float(np.finfo(np.float32).max)  # update kernels take the rate in float32
 
 
@@ -63,9 +83,10 @@ def check_solver(solver: SolverFile) -> None:
 def check_rates(solver: SolverFile, end: int) -> None:
     """Raise InputError if the rate of an iteration before `end` is above the largest float32.
 
-    Rates rise or fall monotonically, so only the first and the last one are checked.
+    Rates rise or fall monotonically during the warm-up and after it, so only the first and the last ones are checked.
     """
-    for iteration in sorted({0, max(0, end - 1)}):
+    last = max(0, end - 1)
+    for iteration in sorted({0, min(solver.message.warmup_iter, last), last}):
         rate = learning_rate(solver.message, iteration)
         if not rate <= LARGEST_RATE:
             field = "gamma" if solver.message.HasField("gamma") else "base_lr"
@@ -109,6 +130,10 @@ def _check_rule(solver: SolverFile) -> None:
         raise solver.error("type", f"has the unknown type '{p.type}' (choose from {', '.join(HISTORY_COUNTS)})")
     if p.regularization_type not in ("L1", "L2"):
         raise solver.error("regularization_type", f"has regularization_type '{p.regularization_type}'; use L1 or L2")
+    if p.type == "AdamW" and p.regularization_type != "L2":
+        raise solver.error(
+            "regularization_type", "has regularization_type 'L1' with type 'AdamW'; use L2, or type 'Adam'"
+        )
     if p.type in WITHOUT_MOMENTUM and p.momentum:
         raise solver.error("momentum", f"has a momentum, which {p.type} does not use; remove it")
 
@@ -123,8 +148,8 @@ def _check_policy(solver: SolverFile) -> None:
             raise solver.error("lr_policy", f"has lr_policy '{p.lr_policy}' without '{field}'; add it")
     if p.lr_policy == "step" and p.stepsize < 1:
         raise solver.error("stepsize", f"has stepsize {p.stepsize}; use 1 or more")
-    if p.lr_policy == "poly" and p.max_iter < 1:
-        raise solver.error("max_iter", f"has lr_policy 'poly' with max_iter {p.max_iter}; use 1 or more")
+    if p.lr_policy in ("poly", "cosine") and p.max_iter < 1:
+        raise solver.error("max_iter", f"has lr_policy '{p.lr_policy}' with max_iter {p.max_iter}; use 1 or more")
     if p.lr_policy == "poly" and p.power < 0:
         raise solver.error("power", f"has lr_policy 'poly' with power {p.power:g}; use 0 or more")
     if p.lr_policy != "sigmoid" and p.gamma < 0:

@@ -58,6 +58,7 @@ class Engine:
         *,
         spill: Path | None = None,
         poison: bool = False,
+        timed: bool = False,
         noise: int | None = None,
         group: Group | None = None,
         loss_scale: LossScale | None = None,
@@ -73,7 +74,7 @@ class Engine:
         def make_runner(program: Program) -> Runner:
             for net in nets.all:
                 net.check_runnable(device.name, device.implements)
-            return Runner(program, device, self.context, spill=spill, poison=poison)
+            return Runner(program, device, self.context, spill=spill, poison=poison, timed=timed)
 
         self._make_runner = make_runner
         self._recordings = self.group.agree(lambda: [Recording(net) for net in nets.all])

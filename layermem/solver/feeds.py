@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from layermem.data import ArrayFeed, Feed, open_feed
+from layermem.data.given import GivenFeed
 from layermem.data.position import State
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net, Node
 from layermem.layers.data import FEEDS
+from layermem.layers.given_arrays import given_arrays
 from layermem.layers.python import Python
 from layermem.ops import ByteImages
+from layermem.proto.schema import TRAIN
 from layermem.solver.noise import noise_feed
 from layermem.utils.text import shape_text
 
@@ -235,6 +238,8 @@ def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_b
         feed = noise_feed(net, node, noise)
         feed.ranks = ranks
         return feed
+    if arrays := given_arrays(net.options.arrays, node.layer.param, net.phase):
+        return _given(net, node, arrays, seed, ranks)
     if node.layer.unread:
         raise net.placed(node.layer.unread)
     try:
@@ -243,3 +248,15 @@ def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_b
         )
     except InputError as error:
         raise net.placed(error) from None
+
+
+def _given(net: Net, node: Node, arrays: dict[str, np.ndarray], seed: int, ranks: Ranks) -> Feed:
+    key = (seed, "arrays") if net.phase == TRAIN else None  # of all layers: an item has one place in their orders
+    try:
+        feed = GivenFeed(tuple(top.shape for top in node.layer.tops), arrays, key)
+    except InputError as error:
+        raise net.placed(error.at(path=str(net.path), layer=node.layer.name)) from None
+    feed.path, feed.layer, feed.ranks = str(net.path), node.layer.name, ranks
+    if node.layer.param.HasField("transform_param"):
+        feed.notes = ("transform_param has no effect on arrays that are given",)
+    return feed

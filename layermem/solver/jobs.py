@@ -20,10 +20,10 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import StepParts, StepSlicer
 from layermem.graph.storage import Storage
-from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import MOMENTUM, Rule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Budget, Job, PathName, resolve_costs, resolve_hints, title_of
+from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.planning.spill import Spill
@@ -33,8 +33,8 @@ from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, 
 from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
+from layermem.utils.files import PathName
 
-MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
 MakeParts = Callable[[Device], StepParts]
 
 
@@ -76,6 +76,7 @@ class StepOptions:
     ranks: int = 1  # number of ranks that train together; the step is that of the first one
     iter_size: int | None = None
     keep: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()  # versions of blobs that a net in TEST copies to the host beside its outputs
 
     @classmethod
     def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
@@ -133,8 +134,12 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)
     slicer = None if parts is None else StepSlicer(parts(device))
     if slicer is None:
-        storage = Storage(net, lambda each: forward_graph(each, device), device)
-        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward_graph(net, device)), device),)
+
+        def forward(net: Net) -> Graph:
+            return forward_graph(net, device, (*net.outputs, *options.copied) if options.copied else None)
+
+        storage = Storage(net, forward, device)
+        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward(net)), device),)
     else:
         graphs = (slicer.whole, *slicer.beside)
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))

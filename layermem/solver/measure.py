@@ -18,13 +18,14 @@ from layermem.distributed.network_rates import NetworkRates
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.planning.costs import MIN_SECONDS, Costs, as_written, write_costs
-from layermem.planning.job import NO_SLICES, Budget, Job, PathName
+from layermem.planning.job import NO_SLICES, Budget, Job
 from layermem.planning.kept_costs import keep_costs, read_kept
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.report.plan_report import evaluate
 from layermem.schedule.program import Program
 from layermem.solver.benchmark import LINK_BYTES, Benchmark, link
+from layermem.utils.files import PathName
 from layermem.utils.steps import report_step
 from layermem.utils.units import format_bytes
 

@@ -8,32 +8,40 @@
                        that their readers know
     others             numbers in [0, 1): targets, probabilities
 
-A batch depends only on the seed of the noise, the phase, the layer and the number of the batch.
+A batch depends only on the seed of the noise, the phase, the layer and the number of the batch.  Arrays that replace
+data are in data/given.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from layermem.data import Feed, NoiseFeed, probe_files
+from layermem.data.given import names_arrays, read_arrays
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetOptions, Node
+from layermem.layers.data import FEEDS
+from layermem.layers.given_arrays import OF_TEST, Arrays, given_arrays
 from layermem.proto.read import SolverFile
 from layermem.solver.build import Nets, build_nets
 
+Data = str | Mapping[str, Any] | None  # as a user gives it: noise, a file of arrays, arrays
 NOISE = re.compile(r"noise(?::(\d{1,18}))?")
 MOVES_VALUES = {"Concat", "Crop", "Flatten", "Reshape", "Slice", "Split", "Tile"}  # tops hold values of bottoms
 
 
-def noise_seed(data: str | None) -> int | None:
-    """The seed in `noise` (0) or `noise:SEED`; None for the data that the net names."""
-    if data is None:
+def noise_seed(data: Data) -> int | None:
+    """The seed in `noise` (0) or `noise:SEED`; None for arrays, and for the data that the net names."""
+    if data is None or names_arrays(data):
         return None
-    match = NOISE.fullmatch(data)
+    match = NOISE.fullmatch(str(data))
     if match is None:
-        raise InputError(f"unknown data '{data}'; use noise or noise:SEED, with a whole number from 0 as the seed")
+        what = f"unknown data '{data}'; use noise or noise:SEED, with a whole number from 0 as the seed"
+        raise InputError(f"{what}, or a file of arrays such as data.npz")
     return int(match[1] or 0)
 
 
@@ -71,11 +79,28 @@ def noise_feed(net: Net, node: Node, noise: int) -> Feed:
     return feed
 
 
-def nets_of_run(file: SolverFile, options: NetOptions, data: str | None = None) -> Nets:
+def nets_of_run(file: SolverFile, options: NetOptions, data: Data = None) -> Nets:
     """The nets that a Solver with these arguments trains and tests."""
     if noise_seed(data) is not None:
         return build_nets(file, replace(options, noise=True))
     if options.inputs:
         raise InputError("shapes of inputs are for noise, and data sets have their own; add data='noise'")
     files = partial(probe_files, remedy="train on noise, --data noise")
-    return build_nets(file, replace(options, inputs=None), files)
+    if not isinstance(data, str | Mapping):
+        return build_nets(file, replace(options, inputs=None), files)
+    arrays = read_arrays(data)
+    nets = build_nets(file, replace(options, inputs=None, arrays=arrays), files)
+    _check_read(arrays, nets)
+    return nets
+
+
+def _check_read(arrays: Arrays, nets: Nets) -> None:
+    """InputError for an array that no net reads, but those for tests of a solver without any."""
+    layers = [(node.layer.param, net.phase) for net in nets.all for node in net.nodes if node.layer.type in FEEDS]
+    read = {name for layer, phase in layers for name in given_arrays(arrays, layer, phase)}
+    for name in arrays:
+        if name not in read and (nets.tests or not name.startswith(OF_TEST)):
+            tops = [top for layer, phase in layers if phase == nets.train.phase for top in layer.top]
+            known = f"those of the train net are {', '.join(tops)}" if tops else "the train net has none"
+            what = f"is given an array '{name}', and no input layer has a top of that name; {known}"
+            raise InputError(f"{what}, and of test nets the same names after '{OF_TEST}'", path=str(nets.train.path))

@@ -13,11 +13,12 @@ from layermem.backends.base import Device
 from layermem.distributed.group import Group
 from layermem.distributed.ranks import Ranks
 from layermem.graph.net import NetOptions
-from layermem.planning.job import Job, PathName
+from layermem.planning.job import Job
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import snapshot as snapshots
+from layermem.solver.best import BestWeights
 from layermem.solver.build import Nets
 from layermem.solver.checks import check_rates, check_solver, last_iteration
 from layermem.solver.engine import Engine
@@ -28,6 +29,7 @@ from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import nets_of_run
 from layermem.solver.run_options import RunOptions
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
+from layermem.utils.files import PathName
 
 MOST_PLANS = 16  # that are kept for shapes of earlier batches
 
@@ -61,7 +63,8 @@ class Planned:
         self.max_iter = last_iteration(self.file, run.iterations)
         check_rates(self.file, self.max_iter)
         self.nets = nets_of_run(self.file, options, run.data)
-        if self.group.is_first and (self.param.snapshot or self.param.snapshot_after_train):
+        self.best = BestWeights(self.file, self.nets.tests)
+        if self.group.is_first and snapshots.saves(self.param):
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
             snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)

@@ -3,6 +3,7 @@
     arena        only if the device computes in the host's memory
     host memory  offloaded buffers, unless they are in a spill file
     batches      for every net the waiting batches, the one being read and the one in use
+    arrays       that the user gives in place of data
     staging      operands of the largest op of a Python layer, if the device has separate memory
     blob         a copy of the largest parameter while it is saved or loaded; fillers write into the arena
     runtime      Python, its libraries, the net and its plan as objects, and candidate steps in slices
@@ -33,7 +34,7 @@ from layermem.layers.data import FEEDS
 from layermem.ops import Python
 from layermem.proto.schema import Message
 from layermem.schedule.program import Program
-from layermem.solver.snapshot import HDF5
+from layermem.solver.snapshot import HDF5, saves
 from layermem.utils.units import format_bytes
 
 RUNTIME_BYTES = 59 * 2**20
@@ -54,11 +55,12 @@ class ProcessMemory:
     blob_bytes: int
     runtime_bytes: int
     staging_bytes: int = 0
+    array_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
         parts = self.arena_bytes, self.host_bytes, self.batch_bytes, self.staging_bytes, self.blob_bytes
-        return sum(parts) + self.runtime_bytes
+        return sum(parts) + self.array_bytes + self.runtime_bytes
 
     def __str__(self) -> str:
         """ "arena 2.50 GiB, batches 110 MiB, runtime 63.1 MiB": the parts that are not zero."""
@@ -66,6 +68,7 @@ class ProcessMemory:
             ("arena", self.arena_bytes),
             ("host memory", self.host_bytes),
             ("batches", self.batch_bytes),
+            ("arrays", self.array_bytes),
             ("staging", self.staging_bytes),
             ("largest parameter", self.blob_bytes),
             ("runtime", self.runtime_bytes),
@@ -75,13 +78,13 @@ class ProcessMemory:
 
 def uses_files(param: Message, *, loads: bool = False) -> bool:
     """Whether a run of the solver `param` saves snapshots or loads weights, which it names or `loads`."""
-    return bool(loads or param.snapshot or param.snapshot_after_train or param.weights)
+    return bool(loads or saves(param) or param.weights)
 
 
 def uses_hdf5(param: Message) -> bool:
     """Whether a run of the solver `param` saves snapshots, or loads weights that it names, as HDF5."""
-    saves = (param.snapshot or param.snapshot_after_train) and param.snapshot_format == HDF5
-    return bool(saves or any(name.endswith(".h5") for names in param.weights for name in names.split(",")))
+    saved = saves(param) and param.snapshot_format == HDF5
+    return bool(saved or any(name.endswith(".h5") for names in param.weights for name in names.split(",")))
 
 
 def expected_memory(
@@ -109,6 +112,7 @@ def expected_memory(
         arena_bytes=program.arena_bytes if device.shares_host_memory else 0,
         host_bytes=0 if spill else program.host_bytes,
         batch_bytes=sum(_batch_bytes(net) for net in nets),
+        array_bytes=_array_bytes(nets),
         staging_bytes=0 if device.shares_host_memory else _staging_bytes(program),
         blob_bytes=max((b.nbytes for b in buffers if b.kind == PARAMETER and files), default=0),
         runtime_bytes=RUNTIME_BYTES
@@ -126,7 +130,7 @@ def beside_arena_bytes(nets: Sequence[Net], graphs: Sequence[Graph]) -> int:
     ops = sum(len(graph.ops) for graph in graphs)
     batches = sum(map(_batch_bytes, nets))
     largest = max((b.nbytes for graph in graphs for b in graph.buffers.values() if b.kind == PARAMETER), default=0)
-    whole = RUNTIME_BYTES + 2 * INSTRUCTION_BYTES * ops + batches + largest
+    whole = RUNTIME_BYTES + 2 * INSTRUCTION_BYTES * ops + batches + _array_bytes(nets) + largest
     return max(0, whole - max_resident_bytes())
 
 
@@ -138,6 +142,10 @@ def compiles_imports() -> bool:
 def _staging_bytes(program: Program) -> int:
     ops = [op for schedule in program.schedules for op in schedule.graph.ops]
     return max((op.record.staging_bytes(op.roles) for op in ops if isinstance(op.record, Python)), default=0)
+
+
+def _array_bytes(nets: Sequence[Net]) -> int:
+    return sum(array.nbytes for array in (nets[0].options.arrays or {}).values())
 
 
 def _batch_bytes(net: Net) -> int:

@@ -10,11 +10,13 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.proto.blobs import Blob
+from layermem.proto.weights import weights_content
 from layermem.solver import snapshot as snapshots
 from layermem.solver.engine import Engine
 from layermem.solver.rules import HISTORY_COUNTS, SQUARE_HISTORY, rate_drops
-from layermem.solver.snapshot import SavedExtra, Snapshot
+from layermem.solver.snapshot import SavedBest, SavedExtra, Snapshot
 from layermem.solver.state_file import SolverStateData
+from layermem.utils.files import write_atomically
 
 
 @dataclass
@@ -25,6 +27,7 @@ class Progress:
     base_lr     the rate that was set at run time, if any
     saved_at    the iteration of the last snapshot, if nothing changed since; last_snapshot: its solver state
     resumed_from   the solver state that the run continues
+    best        the best weights, if the solver keeps them
     """
 
     losses: deque[float]
@@ -33,6 +36,7 @@ class Progress:
     saved_at: int | None = None
     last_snapshot: str | None = None
     resumed_from: str | None = None
+    best: SavedBest | None = None
 
 
 def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) -> None:
@@ -50,9 +54,18 @@ def write_snapshot(model: str, path: str, engine: Engine, progress: Progress) ->
         ranks=engine.group.size,
         loss_scale=None if engine.loss_scale is None else engine.loss_scale.saved(),
         type=engine.param.type,
+        best=progress.best,
     )
     state = SolverStateData(iteration, model, drops, parameters.history())
     snapshots.write_snapshot(model, path, engine.nets.train, parameters.file_layers(), state, extra)
+
+
+def write_weights(model: str, engine: Engine) -> None:
+    """Write the weights alone, which this rank has collected."""
+    net = engine.nets.train
+    snapshots.make_folder(model)
+    content = weights_content(model, net.name, engine.parameters.file_layers(), net.names_in_file)
+    write_atomically(model, content)
 
 
 def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> list[str]:
@@ -81,6 +94,7 @@ def restore_snapshot(saved: Snapshot, engine: Engine, progress: Progress) -> lis
     parameters.write(states)
     progress.iteration = progress.saved_at = saved.state.iteration
     progress.last_snapshot = progress.resumed_from = saved.path
+    progress.best = None if extra is None else extra["best"]
     progress.losses.clear()
     notes = []
     if left := parameters.left_history(history):

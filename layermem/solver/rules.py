@@ -4,8 +4,10 @@
                exp        base gamma^iter                   inv        base (1 + gamma iter)^-power
                multistep  base gamma^(stepvalues passed)    poly       base (1 - iter / max_iter)^power
                sigmoid    base / (1 + exp(-gamma (iter - stepsize)))
+               cosine     base (1 + cos(pi iter / max_iter)) / 2, and 0 after max_iter
+    warm-up    start + (base - start) iter / warmup_iter before iteration warmup_iter, whatever the policy is
     update     records of ops.Update, over a parameter w, its gradient and its optimizer state
-source  Caffe sgd_solver.cpp, GetLearningRate
+source  Caffe sgd_solver.cpp, GetLearningRate; warm-up as in Intel Caffe's; cosine: Loshchilov and Hutter, SGDR (2017)
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from layermem.backends.registry import StepContext
 from layermem.graph.train import Rule
 from layermem.proto.schema import Message
 
-HISTORY_COUNTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}
-SQUARE_HISTORY = {"AdaGrad": (0,), "RMSProp": (0,), "AdaDelta": (0, 1), "Adam": (1,)}  # those that are never negative
+HISTORY_COUNTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2, "AdamW": 2}
+SQUARE_HISTORY = {  # those that are never negative
+    "AdaGrad": (0,),
+    "RMSProp": (0,),
+    "AdaDelta": (0, 1),
+    "Adam": (1,),
+    "AdamW": (1,),
+}
 WITHOUT_MOMENTUM = ("AdaGrad", "RMSProp")
 
 POLICIES: dict[str, Callable[[Message, int, int], float]] = {
@@ -29,12 +37,14 @@ POLICIES: dict[str, Callable[[Message, int, int], float]] = {
     "multistep": lambda p, i, drops: p.base_lr * _power(p.gamma, drops),
     "poly": lambda p, i, drops: p.base_lr * _power(max(0.0, 1 - i / p.max_iter), p.power),
     "sigmoid": lambda p, i, drops: p.base_lr * _logistic(p.gamma * (i - p.stepsize)),
+    "cosine": lambda p, i, drops: p.base_lr * (1 + math.cos(math.pi * min(1, i / p.max_iter))) / 2,
 }
 NEEDS = {  # fields without default that a policy needs besides base_lr
     "step": ("stepsize",),
     "multistep": ("stepvalue",),
     "poly": ("max_iter",),
     "sigmoid": ("stepsize",),
+    "cosine": ("max_iter",),
 }
 USES = {  # fields that are 0 if the solver leaves them out
     "step": ("gamma",),
@@ -48,6 +58,8 @@ USES = {  # fields that are 0 if the solver leaves them out
 
 def learning_rate(p: Message, iteration: int) -> float:
     """The learning rate of `iteration` under solver parameters `p`."""
+    if iteration < p.warmup_iter:
+        return float(p.warmup_start_lr + (p.base_lr - p.warmup_start_lr) * iteration / p.warmup_iter)
     return POLICIES[p.lr_policy](p, iteration, rate_drops(p, iteration))
 
 

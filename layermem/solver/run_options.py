@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from layermem.distributed.transport import Transport
-from layermem.planning.job import PathName
 from layermem.report.events import Event
+from layermem.utils.files import PathName
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The user's options for a run, besides those of its net and its training step.
 
-    data         "noise" or "noise:SEED" trains on noise of the shapes of the net instead of the data that it names
+    data         instead of the data that the net names: "noise" or "noise:SEED", of the shapes of the net; or arrays by
+                 names of tops, as a dictionary or an .npz file (docs/arrays.md)
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
@@ -23,13 +24,14 @@ class RunOptions:
     seed         replaces random_seed; the seed of a snapshot overrides both
     loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
+    timed        measure the times of the instructions of each step: `runner.times`
     poison       fill freed bytes with NaN (slow; for tests)
     log          called with each event; report.log.Log() prints Caffe's lines
     transport    connects the ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
                  same methods; only the first one logs and saves snapshots
     """
 
-    data: str | None = None
+    data: str | Mapping[str, Any] | None = None
     weights: tuple[str, ...] = ()
     snapshot: PathName | None = None
     restart: bool = False
@@ -37,6 +39,7 @@ class RunOptions:
     seed: int | None = None
     loss_scale: str | float | None = None
     allow_nan: bool = False
+    timed: bool = False
     poison: bool = False
     log: Callable[[Event], None] | None = None
     transport: Transport | None = None

@@ -15,6 +15,7 @@ from layermem.runtime.runner import Runner
 from layermem.schedule.program import Program
 from layermem.solver.average_precision import AveragePrecision
 from layermem.solver.build import Reported, reported
+from layermem.solver.confusion import Confusion
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 from layermem.solver.recording import Recording
@@ -33,6 +34,7 @@ class Scoring:
         self.parameters.fill(seed)
         self.recording = Recording(net)
         self.feeds = Feeds((net,), seed)
+        self.confusion: Confusion | None = None
 
     def load(self, paths: Sequence[str]) -> list[str]:
         """Set parameters from weight files, by layer name; return the layers that no file has."""
@@ -63,6 +65,8 @@ class Scoring:
                 raise self.net.placed(error) from None
             self.recording.add(blobs)
             precision.add(blobs)
+            if self.confusion is not None:
+                self.confusion.add(blobs)
             outputs = [output for output in outputs_of(self.net) if output.version not in precision.tops]
             values = {output.name: blobs[output.version] for output in outputs}
             yield batch, values

@@ -56,6 +56,20 @@ class SavedState(TypedDict):
     values: str
 
 
+class SavedBest(TypedDict):
+    """The best weights of the run so far (best.py).
+
+    value, iteration, model   the output of the best test, its iteration, and the file of its weights
+    tested, since             the iteration of the last test that counted, and the number of tests since the best one
+    """
+
+    value: float
+    iteration: int
+    model: str
+    tested: int
+    since: int
+
+
 class Extra(TypedDict):
     """The content of the JSON file without its header."""
 
@@ -69,10 +83,19 @@ class Extra(TypedDict):
     ranks: int  # number of ranks that wrote it, for information only
     loss_scale: SavedScale | None  # None without one, and in earlier versions
     type: str  # of the solver; "" in earlier versions
+    best: SavedBest | None  # absent without one
 
 
 # Fields that earlier versions did not write.
-EARLIER: dict[str, object] = {"device": "", "states": {}, "base_lr": None, "ranks": 1, "loss_scale": None, "type": ""}
+EARLIER: dict[str, object] = {
+    "device": "",
+    "states": {},
+    "base_lr": None,
+    "ranks": 1,
+    "loss_scale": None,
+    "type": "",
+    "best": None,
+}
 
 
 class SavedExtra(Extra):
@@ -100,6 +123,16 @@ def snapshot_paths(prefix: str, iteration: int, hdf5: bool) -> tuple[str, str]:
     return f"{prefix}_iter_{iteration}.caffemodel{end}", f"{prefix}_iter_{iteration}.solverstate{end}"
 
 
+def best_path(prefix: str, param: Message) -> str:
+    """Path of the best weights of a run."""
+    return f"{prefix}_best.caffemodel{'.h5' if param.snapshot_format == HDF5 else ''}"
+
+
+def saves(param: Message) -> bool:
+    """Whether a run of the solver `param` saves snapshots or weights."""
+    return bool(param.snapshot or param.snapshot_after_train or param.keep_best or param.patience)
+
+
 def check_prefix(prefix: str) -> None:
     """Raise InputError, before training starts, unless snapshots can be written at `prefix`."""
     folder = Path(prefix).parent
@@ -123,7 +156,7 @@ def remove_orphans(prefix: str) -> None:
     """Delete the partial files that a killed run with this prefix left."""
     folder = Path(os.path.realpath(Path(prefix).parent))
     if folder.is_dir():
-        names = re.escape(Path(prefix).name) + r"_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
+        names = re.escape(Path(prefix).name) + r"_(?:iter_\d+|best)\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
         files.remove_orphans(folder, names)
 
 
@@ -181,15 +214,21 @@ def write_snapshot(model: str, path: str, net: Net, layers: FileLayers, state: S
 
     def write_extra(handle: BinaryIO) -> None:
         header = {"layermem": VERSION, "model_sha256": digest, "state_sha256": state.digest()}
-        handle.write(json.dumps({**header, **extra}, indent=1).encode())
+        known = {name: value for name, value in extra.items() if name != "best" or value is not None}
+        handle.write(json.dumps({**header, **known}, indent=1).encode())
 
+    make_folder(path)
+    files.write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
+
+
+def make_folder(path: str) -> None:
+    """Create the folder of a file of a snapshot."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror or error}; change snapshot_prefix, or free space there", path=path
         ) from None
-    files.write_together([(model, write_weights), (f"{path}.json", write_extra), (path, write_state)])
 
 
 def read_snapshot(path: str) -> Snapshot:
@@ -274,6 +313,14 @@ def _is_position(value: object) -> bool:
     )
 
 
+def _is_best(value: object) -> bool:
+    kinds = SavedBest.__annotations__
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        return value is None
+    numbers = [value[name] for name in ("iteration", "tested", "since")]
+    return isinstance(value["model"], str) and _is_number(value["value"]) and all(map(_is_integer, numbers))
+
+
 def _is_state(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != {"shape", "values"} or not isinstance(value["values"], str):
         return False
@@ -298,6 +345,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {  # checks of the fields of the JSON
     "feeds": lambda value: isinstance(value, list) and all(map(_is_position, value)),
     "base_lr": lambda value: value is None or (_is_number(value) and 0 <= value <= LARGEST_RATE),
     "loss_scale": is_saved_scale,
+    "best": _is_best,
     "states": lambda value: isinstance(value, dict) and all(map(_is_state, value.values())),
 }
 

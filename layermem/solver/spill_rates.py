@@ -20,6 +20,7 @@ from layermem.backends.base import Device
 from layermem.planning.costs import as_written
 from layermem.planning.kept_costs import keep_spill, read_spill, spill_path
 from layermem.planning.spill import Spill, file_system_of
+from layermem.utils.files import PathName
 from layermem.utils.steps import report_step
 from layermem.utils.stopwatch import seconds_since
 from layermem.utils.units import format_bytes
@@ -29,8 +30,6 @@ TRIAL_BYTES = 2**23
 SPILL_BYTES = 2**26
 ROUNDS = 3
 SLOW_SECONDS = 0.1  # limit of the trial: the rounds would take 24 times as long
-
-PathName = str | os.PathLike[str]
 
 
 def resolve_spill(folder: PathName | None, device: Device, *, again: bool = False) -> Spill | None:

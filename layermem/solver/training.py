@@ -24,7 +24,7 @@ from layermem.errors import DivergenceError, InputError
 from layermem.graph.net import NetOptions
 from layermem.graph.ops import Graph
 from layermem.graph.sharing import communication_of
-from layermem.planning.job import PathName, title_of
+from layermem.planning.job import items_of, title_of
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import copy_of
 from layermem.proto.weights import open_weights
@@ -45,6 +45,7 @@ from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.exclusive import exclusive
+from layermem.utils.files import PathName
 from layermem.utils.seeds import key_of
 from layermem.utils.units import format_bytes
 
@@ -87,6 +88,7 @@ class Training(Planned):
             self.device,
             spill=None if folder is None else Path(folder),
             poison=run.poison,
+            timed=run.timed,
             noise=noise_seed(run.data),
             group=self.group,
             loss_scale=self.loss_scale,
@@ -134,7 +136,7 @@ class Training(Planned):
             self.step(max(0, self.max_iter - self.iteration))
             if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
                 self.snapshot()
-            if not self.interrupted:
+            if not self.interrupted and not self.best.is_over(self.progress):
                 self._show_final_loss()
                 self._test_if_due()
         if self.loss_scale is not None:
@@ -145,11 +147,13 @@ class Training(Planned):
 
     @exclusive
     def step(self, count: int) -> None:
-        """Run `count` iterations, fewer after a request to stop."""
+        """Run `count` iterations, fewer after a request to stop or at the end of the solver's patience."""
         self.interrupted = False
         for _ in range(count):
             is_due = False
             if not self._stopping() and self._test_before_iteration():
+                if self.best.is_over(self.progress):
+                    return
                 self._iterate()
                 is_due = bool(self.param.snapshot and self.iteration % self.param.snapshot == 0)
             if is_due or "snapshot" in self._requests:
@@ -258,6 +262,7 @@ class Training(Planned):
                 interval=self.param.display,
                 done=self.iteration - since,
                 seconds=now - then,
+                items=(self.iteration - since) * self.param.iter_size * items_of(self.nets.train),
             )
         )
 
@@ -320,7 +325,13 @@ class Training(Planned):
         interval = self.param.test_interval
         if interval == 0 or self.iteration % interval:
             return True
-        return all(self.test(index) is not None for index in range(len(self.nets.tests)))
+        for index in range(len(self.nets.tests)):
+            means = self.test(index)
+            if means is None:
+                return False
+            if index == 0:
+                self.best.take(means, self._engine, self.progress, self.log)
+        return True
 
     # -- parameters and data ---------------------------------------------------------------------------------------
 

@@ -26,13 +26,13 @@ from layermem.errors import InputError
 from layermem.utils.steps import report_step
 from layermem.utils.units import format_bytes
 
-Name = str | os.PathLike[str]
+PathName = str | os.PathLike[str]
 Content = bytes | Callable[[BinaryIO], object]  # the bytes of a file, or a function that writes them to the open file
 
 _count = itertools.count()  # distinguishes aside files of threads that write the same name
 
 
-def write_atomically(path: Name, content: Content) -> None:
+def write_atomically(path: PathName, content: Content) -> None:
     """Write `content` to `path`: bytes, or a function that writes them to the open file (readable and seekable).
 
     InputError if the folder does not exist or is not writable; then, and on any error in `content`, `path` keeps its
@@ -41,14 +41,14 @@ def write_atomically(path: Name, content: Content) -> None:
     write_together([(path, content)])
 
 
-def check_path(path: object, what: str) -> Name:
+def check_path(path: object, what: str) -> PathName:
     """Return `path`; InputError unless it is a path of a `what`.  (An integer would be taken for an open file.)"""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{path!r} is no path of a {what}; give a string or a pathlib.Path")
     return path
 
 
-def check_folder(path: Name | None) -> None:
+def check_folder(path: PathName | None) -> None:
     """Raise InputError, before any work, if the folder of a file to be written does not exist."""
     folder = Path(os.path.realpath(path)).parent if path else None
     if folder is not None and not folder.is_dir():
@@ -76,7 +76,7 @@ KNOWN_ENDINGS = (
 )
 
 
-def check_name(path: Name | None, own: Sequence[str], what: str) -> None:
+def check_name(path: PathName | None, own: Sequence[str], what: str) -> None:
     """Raise InputError, before any work, for a file named like another kind; names of no known kind are allowed.
 
     own    the known endings of `what` ("a plan"); errors advise the first one
@@ -87,14 +87,14 @@ def check_name(path: Name | None, own: Sequence[str], what: str) -> None:
         raise InputError(f"is not {what} by its name; {advice}", path=str(path))
 
 
-def check_ending(path: Name | None, endings: Sequence[str], what: str) -> None:
+def check_ending(path: PathName | None, endings: Sequence[str], what: str) -> None:
     """Raise InputError, before any work, if the name of a file does not end like a `what` ("a plan")."""
     if path is not None and not os.fspath(path).lower().endswith(tuple(endings)):
         known = " or ".join([", ".join(endings[:-1]), endings[-1]] if len(endings) > 1 else endings)
         raise InputError(f"is not {what} by its name; use a name that ends in {known}", path=str(path))
 
 
-def write_together(files: Sequence[tuple[Name, Content]]) -> None:
+def write_together(files: Sequence[tuple[PathName, Content]]) -> None:
     """Write several files atomically, their contents in this order; on an error none of them changes.
 
     The last file is absent while the others are replaced: if it exists, so do the files that belong to it.
@@ -128,7 +128,7 @@ def write_together(files: Sequence[tuple[Name, Content]]) -> None:
 
 
 @contextlib.contextmanager
-def _named(path: Name, target: Path) -> Iterator[None]:
+def _named(path: PathName, target: Path) -> Iterator[None]:
     """Turn any OSError into an InputError with the path."""
     try:
         yield

@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 
 from layermem.errors import InputError
+from layermem.utils.files import PathName
 from layermem.utils.system_faults import remedy_of
 from layermem.utils.units import format_bytes
 
-Name = str | os.PathLike[str]
 Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
@@ -23,12 +23,12 @@ CHUNK = 1 << 20  # bytes
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def exists(path: Name) -> bool:
+def exists(path: PathName) -> bool:
     """Whether a file or folder exists; False for names that the system rejects, such as one that is too long."""
     return os.path.exists(path)
 
 
-def check_regular(path: Name, *, what: str) -> int:
+def check_regular(path: PathName, *, what: str) -> int:
     """Return the size of a file that should be a `what`; InputError unless it is a regular file."""
     try:
         status = os.stat(path)
@@ -37,7 +37,7 @@ def check_regular(path: Name, *, what: str) -> int:
     return _regular(path, status, what).st_size
 
 
-def open_regular(path: Name, *, what: str) -> tuple[int, os.stat_result]:
+def open_regular(path: PathName, *, what: str) -> tuple[int, os.stat_result]:
     """Return a descriptor of a regular file that should be a `what`, which the caller closes, and the file's status."""
     check_regular(path, what=what)
     try:
@@ -51,7 +51,7 @@ def open_regular(path: Name, *, what: str) -> tuple[int, os.stat_result]:
         raise
 
 
-def _regular(path: Name, status: os.stat_result, what: str) -> os.stat_result:
+def _regular(path: PathName, status: os.stat_result, what: str) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"is a folder; give the {what} inside it", path=str(path))
     if not stat.S_ISREG(status.st_mode):
@@ -59,7 +59,7 @@ def _regular(path: Name, status: os.stat_result, what: str) -> os.stat_result:
     return status
 
 
-def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
+def read_bytes(path: PathName, *, what: str, limit: int) -> bytes:
     """Return the content of a file that should be a `what`, of at most `limit` bytes."""
     descriptor, status = open_regular(path, what=what)
     try:
@@ -68,7 +68,7 @@ def read_bytes(path: Name, *, what: str, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int) -> bytes:
+def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: int) -> bytes:
     """Return all bytes of an open file of `size`; InputError if there are more than `limit`."""
     raw = b""
     if size <= limit:
@@ -87,12 +87,12 @@ def read_whole(path: Name, descriptor: int, size: int, *, what: str, limit: int)
     return raw
 
 
-def read_lines(path: Name, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
+def read_lines(path: PathName, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
     """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes."""
     return [line for _, _, line in lines_of(read(path, what=what, limit=limit), what=what, path=path)]
 
 
-def lines_of(raw: bytes, *, what: str, path: Name) -> Iterator[tuple[int, int, str]]:
+def lines_of(raw: bytes, *, what: str, path: PathName) -> Iterator[tuple[int, int, str]]:
     """Yield number, start in bytes, and text without its end of each line of UTF-8 text."""
     start = len(BYTE_ORDER_MARK) if raw.startswith(BYTE_ORDER_MARK) else 0
     for number in count(1):
@@ -106,12 +106,12 @@ def lines_of(raw: bytes, *, what: str, path: Name) -> Iterator[tuple[int, int, s
         start = end + 1
 
 
-def file_beside(name: Name, folder: Path) -> Path:
+def file_beside(name: PathName, folder: Path) -> Path:
     """Return `name`, relative to the working directory, or to `folder` if it exists only there."""
     return folder / name if not exists(name) and exists(folder / name) else Path(name)
 
 
-def unreadable(path: Name, what: str, error: OSError | ValueError) -> InputError:
+def unreadable(path: PathName, what: str, error: OSError | ValueError) -> InputError:
     """Return the error for a file that should be a `what` and that the system refused to open or to read."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"no such file; give an existing {what}", path=str(path))

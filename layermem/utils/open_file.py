@@ -13,7 +13,8 @@ import weakref
 from typing import BinaryIO
 
 from layermem.errors import InputError
-from layermem.utils.input_files import Name, open_regular, read_whole, unreadable
+from layermem.utils.files import PathName
+from layermem.utils.input_files import open_regular, read_whole, unreadable
 
 Identity = tuple[int, int, int, int]
 
@@ -29,7 +30,7 @@ class OpenFile:
     what   the expected kind of file, for errors
     """
 
-    def __init__(self, path: Name, *, what: str):
+    def __init__(self, path: PathName, *, what: str):
         self.path, self.what = os.fspath(path), what
         self.descriptor, status = open_regular(path, what=what)
         weakref.finalize(self, os.close, self.descriptor).atexit = False
@@ -75,14 +76,14 @@ class Files:
         self._open: dict[str, OpenFile] = {}
         self._identities: dict[str, tuple[int, ...]] = {}
 
-    def read_bytes(self, path: Name, *, what: str, limit: int) -> bytes:
+    def read_bytes(self, path: PathName, *, what: str, limit: int) -> bytes:
         """Read a file as input_files.read_bytes() does, with the content that it had when it was first opened."""
         name = os.path.abspath(path)
         if name not in self._open:
             self._open[name] = OpenFile(path, what=what)
         return self._open[name].content(limit)
 
-    def check_same(self, path: Name, identity: tuple[int, ...]) -> None:
+    def check_same(self, path: PathName, identity: tuple[int, ...]) -> None:
         """Raise InputError unless `path` still names the file of the first call."""
         if self._identities.setdefault(os.path.abspath(path), identity) != identity:
             raise InputError("has changed since the net was made; restore it, or make the net again", path=str(path))

@@ -15,7 +15,8 @@ from layermem.solver.jobs import StepOptions, net_job
 
 DEVICE, COSTS = get_device("cpu"), model_costs("cpu")
 NETS = sorted(Path("prototxt").glob("*/*train_val.prototxt"))
-DEEP = {"resnet1001", "resnet1517", "resnet2504"}
+DEEP = {"lstm1000", "resnet1001", "resnet1517", "resnet2504"}
+OF_PARAMETERS = {"faster_rcnn"}  # most bytes are parameters, of one image, and no plan of `hybrid` moves those
 SMALL = [path for path in NETS if path.parent.name not in DEEP]
 SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dummy.prototxt"))
 
@@ -34,7 +35,7 @@ def test_every_net_is_planned_within_what_caffe_takes(path):
 @pytest.mark.whole
 @pytest.mark.parametrize("path", [path for path in NETS if path not in SMALL], ids=str)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
-    """The excluded nets differ only in depth."""
+    """The excluded nets differ in depth, or have a thousand steps."""
     is_planned_within_what_caffe_takes(path)
 
 
@@ -49,7 +50,9 @@ def is_planned_within_what_caffe_takes(path):
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):
     found = evaluate(job_with_offload(path), strategy, "40%")
     assert found.peak_bytes <= found.budget_bytes or not found.feasible
-    if strategy in ("hybrid", "auto"):
+    if path.parent.name in OF_PARAMETERS:
+        assert found.feasible or found.minimum_bytes > 0.4 * found.job.baseline_bytes
+    elif strategy in ("hybrid", "auto"):
         assert found.feasible
     assert not violations(found.program.train)
 

@@ -149,3 +149,16 @@ def test_the_options_of_other_nets_are_their_batch_and_are_not_printed(layermem,
         "strategies"
     ]
     assert nothing["options"] == []
+
+
+def test_a_smaller_batch_that_takes_less_time_for_each_item_is_named(layermem):
+    words = ("fit", "--net", CIFAR, "--budget", "30MiB", "--strategies", "auto,liveness")
+    rows = json.loads(layermem(*words, "--json").out)["strategies"]
+    largest, other = rows
+    assert largest["batch"] > other["batch"] and largest["items_per_second"] < other["items_per_second"]
+    plan = ("plan", "--net", CIFAR, "--batch", other["batch"], "--strategy", "liveness", "--budget", "30MiB", "--json")
+    assert json.loads(layermem(*plan).out)["items_per_second"] == pytest.approx(other["items_per_second"])
+    gain = other["items_per_second"] / largest["items_per_second"] - 1
+    said = layermem(*words).out
+    assert f"batch {other['batch']} with {other['strategy']}: {gain:.0%} more items/s" in " ".join(said.split())
+    assert "more items/s" not in layermem(*words[:-1], "liveness").out

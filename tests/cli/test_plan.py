@@ -37,8 +37,8 @@ def test_the_text_has_peak_bounds_time_and_baseline(layermem):
     ended = layermem("plan", "--net", NET, "--strategy", "hybrid", "--host-budget", "1TiB")
     labels = [re.split(r"\s{2,}", line)[0] for line in ended.out.splitlines() if not line.startswith(" ")]
     assert ended.code == 0 and labels == [
-        "LeNet x64", "peak", "peak at", "live bytes", "largest", "offloaded", "host memory", "time", "lower bounds",
-        "optimality gap", "baseline", "BVLC Caffe", "process",
+        "LeNet x64", "peak", "peak at", "live bytes", "largest", "offloaded", "host memory", "time", "throughput",
+        "lower bounds", "optimality gap", "baseline", "BVLC Caffe", "process",
     ]  # fmt: skip
     assert "(strategy caffe)" in ended.out and "optimality gap  <= " in ended.out
 

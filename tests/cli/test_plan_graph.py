@@ -170,3 +170,38 @@ def test_options_that_node_link_json_cannot_have_are_refused(layermem, tmp_path)
     assert ended.code == 2 and "--op-costs has no effect on node-link JSON; leave it out" in ended.sentence
     ended = layermem("plan-graph", path, "--budget", "1")
     assert ended.code == 3 and "no sequence was found within" in ended.sentence and "the largest run" in ended.sentence
+
+
+def test_a_schedule_of_another_program_is_checked_and_its_figures_are_those_of_its_plan(layermem, exported, tmp_path):
+    schedule, drawing = tmp_path / "s.txt", tmp_path / "segments.dot"
+    ended = layermem("plan-graph", exported, "--family", "sublinear", "--draw", drawing)
+    assert ended.code == 0 and drawing.read_text().startswith("digraph segments {")
+    schedule.write_text(ended.out)
+    planned = json.loads(layermem("plan-graph", exported, "--family", "sublinear", "--json").out)
+    found = json.loads(layermem("plan-graph", exported, "--check", schedule, "--json").out)
+    assert found["cost_recomputed"] == planned["cost_recomputed"] and found["peak_bytes"] <= planned["peak_bytes"]
+    assert (
+        f"peak            {format_exact_bytes(found['peak_bytes'])}"
+        in layermem("plan-graph", exported, "--check", schedule).out
+    )
+    ended = layermem("plan-graph", exported, "--check", schedule, "--budget", found["peak_bytes"] - 1)
+    assert ended.code == 3 and "the schedule needs" in ended.sentence
+    schedule.write_text("compute 3\n")
+    ended = layermem("plan-graph", exported, "--check", schedule)
+    assert ended.code == 2 and f"{schedule}:1: function 3 reads the data" in ended.sentence
+
+
+def test_a_schedule_of_another_program_is_a_plan_of_the_net(layermem, exported, tmp_path):
+    schedule = tmp_path / "s.txt"
+    schedule.write_text(layermem("plan-graph", exported, "--family", "nested").out)
+    ended = layermem("plan", "--net", NET, "--import-schedule", schedule, "--save", tmp_path / "plan.json")
+    assert ended.code == 0 and "strategy schedule" in ended.out
+    again = layermem("plan", "--net", NET, "--load", tmp_path / "plan.json")
+    assert again.code == 0 and again.out.split("process ")[0] == ended.out.split("process ")[0]
+    ended = layermem("plan", "--net", NET, "--import-schedule", schedule, "--strategy", "vdnn")
+    assert ended.code == 2 and "no effect on the plan of --import-schedule" in ended.sentence
+
+
+def test_segments_are_drawn_where_there_are_some(layermem, exported, tmp_path):
+    ended = layermem("plan-graph", exported, "--family", "nested", "--draw", tmp_path / "a.dot")
+    assert ended.code == 2 and "family 'nested' has none" in ended.sentence

@@ -62,9 +62,20 @@ def test_event_files_and_a_plot_need_no_log(layermem, solver, tmp_path):  # noqa
     assert len(list(folder.glob("*/events.*"))) == 2 and plot.exists()
 
 
+def test_a_trace_has_the_last_iteration_and_a_table_follows(layermem, solver, tmp_path):  # noqa: F811
+    path = tmp_path / "step.json"
+    ended = layermem("train", "--solver", solver(), "--budget", "50%", "--iterations", "3", "--trace", path)
+    assert ended.code == 0 and "measured times of a step, mean of 2\n" in ended.out
+    rows = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert {row["cat"] for row in rows} == {"forward", "backward", "update"} and rows[0]["ts"] == 0
+    assert all(row["dur"] >= 0 for row in rows) and "Convolution" in ended.out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--trace", "a.caffemodel"), "is not a trace"),
+        (("--trace", "none/a.json"), "there is no folder"),
         (("--log", "run.txt"), "'run.txt'|run.txt: is not a log by its name"),
         (("--plot", "a.jpg"), "a.jpg: is not a plot by its name"),
         (("--log", "a.csv", "--log-every", "0"), "--log-every 0 is too few"),

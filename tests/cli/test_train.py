@@ -325,3 +325,35 @@ def test_fields_of_the_solver_are_set_for_one_run(layermem, tmp_path, monkeypatc
     assert ended.code == 0 and "Iteration 1, lr = 0.25" in ended.out and Path("other_iter_2.caffemodel").exists()
     refused = layermem(*words, "--set", "base_rl=1")
     assert refused.code == 2 and "did you mean 'base_lr'?" in refused.sentence
+
+
+def test_the_accuracy_of_each_class_is_that_of_the_whole_and_its_matrix_is_a_table(layermem, solver, tmp_path):
+    layermem("train", "--solver", solver(), "--iterations", "30")
+    words = ("test", "--net", NET, "--weights", tmp_path / "digits_iter_30.caffemodel", "--iterations", "3")
+    plain, ended = layermem(*words), layermem(*words, "--confusion", tmp_path / "out.csv")
+    assert ended.code == 0 and set(plain.out.splitlines()[:-1]) <= set(ended.out.splitlines())
+    lines = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
+    counts = [[int(cell) for cell in line[1:]] for line in lines[1:]]
+    items, right = sum(map(sum, counts)), sum(counts[i][i] for i in range(10))
+    assert f"accuracy = {right / items:g}" in ended.out and len(counts) == 10
+    (tmp_path / "names.txt").write_text("".join(f"digit {i}\n" for i in range(10)))
+    named = layermem(*words, "--confusion", "--labels", tmp_path / "names.txt")
+    assert len([line for line in named.out.splitlines() if line.startswith("digit ")]) == 10
+    for wrong, what in (
+        (("--labels", tmp_path / "names.txt"), "--labels has no effect without --confusion"),
+        (("--confusion", "out.npz"), ".csv"),
+        (("--confusion", tmp_path / "no" / "out.csv"), "there is no folder"),
+    ):
+        refused = layermem(*words, *wrong)
+        assert refused.code == 2 and what in refused.sentence and "Batch" not in refused.out
+
+
+def test_the_last_lines_name_the_best_weights_and_the_run_ends_without_better_ones(layermem, solver, tmp_path):
+    words = ("train", "--solver", solver(base_lr="0"), "--set", "patience=2", "--set", "test_interval=2")
+    ended = layermem(*words, "--iterations", "20")
+    assert ended.code == 0 and "2 tests without a better one, so training ends" in ended.out
+    best = tmp_path / "digits_best.caffemodel"
+    lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in ended.out.splitlines()[-3:])
+    assert lines["best weights"].startswith(f"{best}  (iteration 2, accuracy = ")
+    assert lines["weights"] == str(tmp_path / "digits_iter_6.caffemodel")
+    assert f"--weights {best}" in lines["test with"] and best.exists()

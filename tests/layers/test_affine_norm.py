@@ -25,6 +25,7 @@ YJXIONG, PSPNET, SEGNET = "momentum: 0.75 eps: 1", "decay: 0.25 var_eps: 1", "bn
         ("slope_filler { value: 1 }", 4, (1, 2)),
         ("scale_filler { value: 1 } decay: 0.1", 4, (1, 2, 1, 1)),
         ("moving_average: true", 4, (1, 2, 1, 1)),
+        ("moving_average: true slope_filler { value: 1 } bias_filler { value: 0 }", 4, (1, 2)),
         ("scale_filler { value: 1 } shift_filler { value: 0 }", 2, (1, 2, 1, 1)),
         ("bn_mode: INFERENCE", 2, (1, 2, 1, 1)),
     ],
@@ -43,7 +44,13 @@ def test_a_training_step_takes_the_statistics_of_the_batch_and_moves_the_average
 
 
 @pytest.mark.parametrize(
-    "settings, phase", [("eps: 1", TEST), ("eps: 1 frozen: true", TRAIN), ("var_eps: 1 moving_average: true", TEST)]
+    "settings, phase",
+    [
+        ("eps: 1", TEST),
+        ("eps: 1 frozen: true", TRAIN),
+        ("var_eps: 1 moving_average: true", TEST),
+        ("eps: 1 moving_average: true", TEST),
+    ],
 )
 def test_with_averages_the_batch_does_not_matter(settings, phase):
     layer = bn(settings, phase=phase)
@@ -52,8 +59,9 @@ def test_with_averages_the_batch_does_not_matter(settings, phase):
     assert not layer.stash and not layer.forward().updates
 
 
-def test_a_test_net_of_pspnet_without_moving_average_takes_the_batch_and_moves_nothing():
-    step = bn(PSPNET, phase=TEST).forward()
+@pytest.mark.parametrize("settings", [PSPNET, "slope_filler { value: 1 } moving_average: false"])
+def test_a_test_net_without_moving_average_takes_the_batch_and_moves_nothing(settings):
+    step = bn(settings, phase=TEST).forward()
     assert step.reads == ("x0", "w0", "w1") and not step.updates
 
 

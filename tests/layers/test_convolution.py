@@ -227,17 +227,27 @@ def test_a_deconvolution_that_crops_everything_is_refused():
 # -- depthwise types of forks -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["ConvolutionDepthwise", "DepthwiseConvolution"])
 @pytest.mark.parametrize("group", ["", "group: 1", "group: 3"])
-def test_a_depthwise_type_is_a_convolution_with_a_group_for_each_channel(kind, group):
-    of_fork = layer_of(f'type: "{kind}" convolution_param {{ num_output: 6 kernel_size: 3 {group} }}', (2, 3, 5, 5))
+def test_a_depthwise_convolution_has_a_group_for_each_channel(group):
+    of_fork = layer_of(
+        f'type: "DepthwiseConvolution" convolution_param {{ num_output: 6 kernel_size: 3 {group} }}', (2, 3, 5, 5)
+    )
     settings = "num_output: 6 kernel_size: 3 group: 3"
     of_caffe = layer_of(f'type: "Convolution" convolution_param {{ {settings} }}', (2, 3, 5, 5))
     assert of_fork.record == of_caffe.record and of_fork.params[0].shape == of_caffe.params[0].shape == (6, 1, 3, 3)
 
 
-def test_a_depthwise_type_with_other_groups_is_refused():
+@pytest.mark.parametrize("settings", ["", "num_output: 3", "num_output: 2 group: 2", "num_output: 9", "group: 4"])
+def test_a_convolution_depthwise_has_as_many_outputs_as_channels_whatever_is_stated(settings):
+    of_fork = layer_of(f'type: "ConvolutionDepthwise" convolution_param {{ {settings} kernel_size: 3 }}', (2, 3, 5, 5))
+    whole = "num_output: 3 kernel_size: 3 group: 3"
+    of_caffe = layer_of(f'type: "Convolution" convolution_param {{ {whole} }}', (2, 3, 5, 5))
+    assert of_fork.record == of_caffe.record and of_fork.tops == of_caffe.tops
+    assert [param.shape for param in of_fork.params] == [param.shape for param in of_caffe.params]
+
+
+def test_a_depthwise_convolution_with_other_groups_is_refused():
     with pytest.raises(InputError, match="a group for each of its 4 channels: remove 'group'"):
         layer_of(
-            'type: "ConvolutionDepthwise" convolution_param { num_output: 4 kernel_size: 1 group: 2 }', (1, 4, 5, 5)
+            'type: "DepthwiseConvolution" convolution_param { num_output: 4 kernel_size: 1 group: 2 }', (1, 4, 5, 5)
         )

@@ -27,11 +27,12 @@ def updates64(rule, w, g, h0, h1, rate, m, m2, delta):
 
 
 @pytest.mark.parametrize("decay, l1", [(0, False), (0.01, False), (0.01, True)])
-@pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+@pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW"])
 def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1, isa, every_way):
     count, rate, gain, m, m2, delta = 20003, 0.1, 0.5, 0.9, 0.99, 1e-3
     w, dw, h0, h1 = normal(1, count), normal(2, count), np.abs(normal(3, count)), np.abs(normal(4, count))
-    two = rule in ("AdaDelta", "Adam")
+    two = rule in ("AdaDelta", "Adam", "AdamW")
+    shrink = 0.02 if rule == "AdamW" else 0.0
 
     def make(memory):
         W, DW, H0, H1 = memory.put(w), memory.put(dw), memory.put(h0), memory.put(h1)
@@ -49,13 +50,13 @@ def test_an_update_moves_weights_and_optimizer_state_by_its_rule(rule, decay, l1
             momentum2=m2,
             delta=delta,
         )
-        bound(rate, gain)
+        bound(rate, gain, shrink)
         return W, H0, H1
 
     got = every_way(make)
     w, dw, h0, h1 = (a.astype(np.float64) for a in (w, dw, h0, h1))
     gradient = gain * dw + decay * (np.sign(w) if l1 else w)
-    for a, b in zip(got, updates64(rule, w, gradient, h0, h1, rate, m, m2, delta)):
+    for a, b in zip(got, updates64(rule, w * (1 - shrink), gradient, h0, h1, rate, m, m2, delta)):
         close(a, b)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,7 +104,9 @@ def test_an_unknown_name_is_answered_with_near_ones(name, near):
 @pytest.mark.parametrize("name", ["", "nvidia", "potato"])
 def test_a_name_that_is_near_nothing_is_answered_with_where_to_look(name):
     assert recognize_gpu(name) is None
-    with pytest.raises(InputError, match=r"unknown GPU '\w*' \(give one that `layermem devices --gpus` lists\)"):
+    with pytest.raises(
+        InputError, match=r"unknown GPU '\w*' \(give one that `layermem devices --gpus` lists, or numbers such as 8GiB"
+    ):
         find_gpu(name)
 
 
@@ -142,3 +145,37 @@ def test_an_architecture_that_is_not_in_the_table_is_like_the_one_before_and_unk
     assert spec_by_driver("new", 90, 1 << 30, 132, 0.0, 3e12, 227 << 10) is None
     assert spec_by_driver("new", 90, 1 << 30, 132, 2e9, 0.0, 227 << 10) is None
     assert spec_by_driver("old", 52, 1 << 30, 132, 2e9, 3e11, 48 << 10) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["8GiB,448GB/s,20TFLOPs", " 20 tflop/s , 0.448 TB/s, 8192MiB", "448gb/s,20000GFLOPS,8589934592B"]
+)
+def test_a_gpu_is_known_by_its_numbers_in_any_order(text):
+    spec = find_gpu(text)
+    assert (spec.memory_bytes, spec.memory, spec.fp32) == (8 << 30, 448e9, 20e12)
+    assert spec.tf32 == pytest.approx(20e12) and spec.bf16 == pytest.approx(40e12) and spec.capability == 86
+    assert find_gpu(spec.name) == replace(spec, driver_name=spec.name) and spec.stated == "as given"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("8GiB,448GB/s", "FLOPs is missing"),
+        ("8GiB", "memory a second and FLOPs are missing"),
+        ("8GiB,448GB/s,20TFLOPs,4GiB", "two of them say the memory"),
+        ("8GiB,448GB/s,fast", "'fast' is none of these"),
+        ("8GiB,448GB/s,20TFLOPs,", "'' is none of these"),
+        ("0GiB,448GB/s,20TFLOPs", "'0GiB' is 0"),
+        ("8GiB,448GB/h,20TFLOPs", "'448GB/h' is none of these"),
+    ],
+)
+def test_numbers_that_are_no_gpu_are_refused_with_an_example(text, what):
+    with pytest.raises(InputError, match=f"{what}; give its memory, bandwidth and FLOPs, such as 8GiB,448GB/s"):
+        find_gpu(text)
+
+
+def test_a_gpu_of_the_numbers_of_another_has_its_rates():
+    known = find_gpu("RTX 3090")
+    same = find_gpu("24GiB,936GB/s,35.6TFLOPs")
+    for name in ("memory_bytes", "memory", "fp32", "tf32", "bf16", "multiprocessors", "free_bytes", "link"):
+        assert getattr(same, name) == pytest.approx(getattr(known, name)), name

@@ -10,7 +10,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.planning.costs import model_costs, write_costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.job import Job, items_of, resolve_costs, resolve_hints, title_of
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, program_order
 from layermem.proto.read import read_net, read_net_text
@@ -100,3 +100,8 @@ def test_costs_are_given_measured_or_modelled(tmp_path):
 
 def test_a_title_names_the_net_and_its_batch():
     assert title_of(Net(read_net_text(f"name: 'tiny' {NETS['chain']}"), 0)) == "tiny x4"
+
+
+@pytest.mark.parametrize(("net", "items"), [("residual", 4), ("recurrent", 0)])
+def test_items_are_those_of_the_first_blob_unless_the_batch_is_a_sequence(net, items):
+    assert items_of(Net(read_net_text(NETS[net]), 0)) == items

@@ -47,10 +47,10 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("TransformationParameter", "noise_param", NetParameter, "apply it to the images before they are stored"),
         ("LayerParameter", "eval_detection_param", NetParameter, "from Intel Caffe"),
         ("LayerParameter", "lstm_param", NetParameter, "from the caffe-lstm fork of Caffe"),
-        ("SolverParameter", "warmup_iter", SolverParameter, "from Intel Caffe, and it is not obeyed here; write"),
+        ("SolverParameter", "stagelr", SolverParameter, "from Intel Caffe, and it is not obeyed here; write"),
         ("LayerParameter", "eval_type", NetParameter, "its fields are accuracy_param"),
         ("ImageDataParameter", "cache", NetParameter, "its fields are batch_size"),
-        ("TransformationParameter", "new_dim", NetParameter, "its fields are crop_size"),
+        ("TransformationParameter", "new_dim", NetParameter, "its fields are augment_param, crop_size"),
         ("SoftmaxParameter", "zzz", NetParameter, "its fields are axis, engine"),
     ],
 )

@@ -2,13 +2,15 @@
 
 import pytest
 
+from layermem.data.probing import probe
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetOptions
 from layermem.graph.warnings import net_warnings
-from layermem.proto import read_net_text
+from layermem.proto import read_net_text, read_solver_text
 from layermem.proto.filter import filter_net
 
 READER = 'layer { name: "r" type: "ReLU" bottom: "data" top: "y" }'
+READ = 'layer { name: "in" type: "Input" top: "x" }'
 SHAPES = {"data": (2, 3, 8, 8), "label": (2,)}
 STATED = "data_param { source: 'gone' batch_size: 4 } transform_param { crop_size: 8 force_color: true %s }"
 
@@ -18,8 +20,6 @@ def source(kind="Data", fields="", more=READER):
 
 
 def built(text, inputs=None):
-    from layermem.data.probing import probe
-
     return Net(read_net_text(text, "n"), 0, NetOptions(inputs=inputs or {}), probe=probe)
 
 
@@ -45,7 +45,19 @@ def test_a_source_whose_shapes_are_given_is_planned_as_without_what_is_unread(te
         read_net_text(text, "n").check_read()
 
 
-@pytest.mark.parametrize("field", ["noise_param { }", "random_resize_param { min_size: 3 }", "multi_scale: true"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "noise_param { prob: 0.1 saltpepper_param { fraction: 0.1 value: 3 } }",
+        "random_resize_param { min_size: 3 }",
+        "multi_scale: true",
+        "scale_ratios: [1, 0.8]",
+        "original_image: true",
+        "max_rotation_angle: 30",
+        "vertical_mirror: true",
+        "pad: 4",
+    ],
+)
 def test_a_field_that_only_augments_stops_no_plan_whose_shapes_are_stated(field):
     net = built(source("Data", STATED % field))
     assert net.blobs["data"].shape == (4, 3, 8, 8)
@@ -54,7 +66,7 @@ def test_a_field_that_only_augments_stops_no_plan_whose_shapes_are_stated(field)
     assert warning.startswith("the net can be planned, but its data cannot be read: n:1: ")
 
 
-@pytest.mark.parametrize("field", ["crop_h: 4", "crop_sise: 4"])
+@pytest.mark.parametrize("field", ["crop_h: 4", "crop_sise: 4", "upper_size: 9", "num_labels: 2", "short_edge: 4"])
 def test_a_field_that_may_decide_shapes_stops_a_plan_whose_shapes_are_not_given(field):
     with pytest.raises(InputError, match=rf"n:1: .*'{field.split(':')[0]}' .column [0-9]+. is not a field of Transf"):
         built(source("Data", STATED % field))
@@ -106,3 +118,28 @@ def test_it_stays_with_its_layer_behind_inputs_and_rules():
 def test_an_error_of_another_kind_behind_it_is_reported():
     with pytest.raises(InputError, match="n:3: 'x' is not a value for 'bottom'"):
         read_net_text(source("MyData", "my_data_param { }") + "\nlayer { bottom: x }", "n")
+
+
+@pytest.mark.parametrize("block", ["net_param", "train_net_param", "test_net_param"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        STATED % "noise_param { prob: 1 }",
+        "data_param { source: 'gone' batch_size: 4 transform_param { crop_size: 8 force_color: true is_flow: true } }",
+    ],
+)
+def test_a_net_inside_a_solver_is_read_as_one_in_a_file(block, fields):
+    first = 'net: "n.prototxt"' if block == "test_net_param" else ""
+    solver = read_solver_text(f"{first}\n{block} {{ {READ}\n{source(fields=fields)} }}\nbase_lr: 0.1", "s")
+    (file,) = solver.nets[block]
+    net = Net(file, 0, NetOptions(inputs={"x": (4, 3, 8, 8)}), probe=probe)
+    assert net.blobs["data"].shape == (4, 3, 8, 8) and list(file.unread) == [1] and file.lines == (2, 3, 4)
+    with pytest.raises(InputError, match=r"s:3: '(noise_param|is_flow)' .* is not a field of TransformationParameter"):
+        file.check_read()
+
+
+def test_each_net_of_a_solver_has_what_is_set_aside_of_it():
+    nets = (f"test_net_param {{ {source(fields=STATED % field)} }}" for field in ("", "noise_param { }", "pad: 1"))
+    first, second, third = read_solver_text('net: "n"\n' + "\n".join(nets), "s").nets["test_net_param"]
+    assert not first.unread and list(second.unread) == list(third.unread) == [0]
+    assert "noise_param" in str(second.unread[0][0].error) and "pad" in str(third.unread[0][0].error)

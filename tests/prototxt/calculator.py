@@ -17,8 +17,28 @@ from layermem.proto import schema
 
 Shapes = dict[str, tuple[int, ...]]
 
-LOSSES = ("MultiBoxLoss", "SoftmaxWithLoss", "Accuracy", "SigmoidCrossEntropyLoss", "EuclideanLoss", "ContrastiveLoss")
-SAME_SHAPE = ("ReLU", "Clip", "Sigmoid", "LRN", "Dropout", "BatchNorm", "Scale", "Eltwise", "Softmax", "Normalize")
+LOSSES = (
+    "MultiBoxLoss",
+    "SoftmaxWithLoss",
+    "Accuracy",
+    "SigmoidCrossEntropyLoss",
+    "EuclideanLoss",
+    "ContrastiveLoss",
+    "SmoothL1Loss",
+)
+SAME_SHAPE = (
+    "ReLU",
+    "Clip",
+    "Sigmoid",
+    "LRN",
+    "Dropout",
+    "BatchNorm",
+    "BN",
+    "Scale",
+    "Eltwise",
+    "Softmax",
+    "Normalize",
+)
 
 
 @cache
@@ -96,7 +116,9 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type in ("Convolution", "Deconvolution"):
         return [convolved(layer, bottoms[0])]
     if layer.type == "Pooling":
-        return [pooled(layer.pooling_param, bottoms[0])]
+        return [pooled(layer.pooling_param, bottoms[0])] * len(layer.top)  # the second has places of maxima
+    if layer.type == "Upsample":
+        return [(*bottoms[0][:2], layer.upsample_param.upsample_h, layer.upsample_param.upsample_w)]
     if layer.type == "InnerProduct":
         return [(*bottoms[0][: layer.inner_product_param.axis], layer.inner_product_param.num_output)]
     if layer.type == "Embed":
@@ -111,9 +133,12 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
     if layer.type == "PriorBox":  # two sizes, and each aspect ratio both ways
         boxes = 2 + 2 * len(layer.prior_box_param.aspect_ratio)
         return [(1, 2, 4 * boxes * prod(bottoms[0][2:]))]
-    if layer.type == "Reshape":  # 0, -1, classes
-        classes = layer.reshape_param.shape.dim[2]
-        return [(bottoms[0][0], prod(bottoms[0][1:]) // classes, classes)]
+    if layer.type == "Reshape":  # with a 0 for a size of the bottom, and a -1
+        sizes = [bottoms[0][axis] if size == 0 else size for axis, size in enumerate(layer.reshape_param.shape.dim)]
+        rest = prod(bottoms[0]) // -prod(sizes)
+        return [tuple(rest if size == -1 else size for size in sizes)]
+    if layer.type == "ROIPooling":
+        return [(bottoms[1][0], bottoms[0][1], layer.roi_pooling_param.pooled_h, layer.roi_pooling_param.pooled_w)]
     if layer.type == "DetectionOutput":
         return [(1, 1, bottoms[0][0] * layer.detection_output_param.keep_top_k, 7)]
     if layer.type == "DetectionEvaluate":
@@ -183,6 +208,8 @@ def parameters(net: list, batch: int | None = None) -> dict[str, int]:
             counts[layer.name] = 4 * outputs * (prod(bottoms[0][2:]) + outputs + 1)
         elif layer.type == "Normalize":
             counts[layer.name] = bottoms[0][1]
+        elif layer.type == "BN":
+            counts[layer.name] = 2 * bottoms[0][1]
         elif layer.type == "Scale":
             counts[layer.name] = bottoms[0][1] * (1 + layer.scale_param.bias_term)
     return counts

@@ -66,6 +66,11 @@ def test_the_memory_that_caffe_prints_is_computed_to_the_byte(folder, phase, bat
         ("lstm_lm", 19775200),
         ("autoencoder", 2837314),
         ("ssd300", 26285486),
+        ("ssd512", 27188676),
+        ("faster_rcnn", 137078239),
+        ("wrn28_10", 36479194),  # as the authors' program counts
+        ("segnet", 29449355),
+        ("lstm1000", 43815816),
     ],
 )
 def test_parameters_are_as_many_as_published(folder, expected):
@@ -145,6 +150,39 @@ def test_ssd_has_the_boxes_of_its_paper():
     assert {each.name: tops[0] for each, _, tops in walk(net("ssd300", TEST))}["detection_out"] == (1, 1, 1600, 7)
 
 
+def test_the_larger_ssd_has_the_boxes_of_its_paper():
+    shapes = shapes_of("ssd512")
+    assert shapes["mbox_priorbox"] == (1, 2, 4 * 24564)
+    maps = ("conv4_3", "fc7", "conv6_2", "conv7_2", "conv8_2", "conv9_2", "conv10_2")
+    assert [shapes[name][2] for name in maps] == [64, 32, 16, 8, 4, 2, 1]
+
+
+def test_faster_rcnn_has_nine_anchors_for_each_place_and_a_box_for_each_class():
+    shapes = shapes_of("faster_rcnn")
+    assert shapes["conv5_3"] == (1, 512, 38, 63) and shapes["rpn_cls_score"] == (1, 18, 38, 63)
+    assert shapes["rpn_cls_score_reshape"] == (1, 2, 342, 63)
+    assert shapes["roi_pool5"] == (128, 512, 7, 7) and shapes["bbox_pred"] == (128, 84)
+
+
+def test_segnet_comes_back_to_the_sizes_of_its_poolings():
+    shapes = shapes_of("segnet")
+    assert [shapes[f"pool{i}"][2:] for i in (1, 2, 3, 4, 5)] == [(180, 240), (90, 120), (45, 60), (23, 30), (12, 15)]
+    assert [shapes[f"upsample{i}"][2:] for i in (5, 4, 3, 2, 1)] == [
+        (23, 30),
+        (45, 60),
+        (90, 120),
+        (180, 240),
+        (360, 480),
+    ]
+    assert shapes["conv1_1_D"] == (4, 11, 360, 480)
+
+
+def test_a_wide_residual_net_is_as_deep_and_as_wide_as_its_name_says():
+    weighted = [each for each in net("wrn28_10") if each.type in ("Convolution", "InnerProduct")]
+    assert len([each for each in weighted if not each.name.endswith("shortcut")]) == 28 - 2
+    assert shapes_of("wrn28_10")["conv4_4"] == (128, 640, 8, 8)
+
+
 def test_mobilenets_end_in_seven_by_seven_pixels():
     assert shapes_of("mobilenet1")["conv14/sep"] == (32, 1024, 7, 7)
     assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
@@ -173,7 +211,7 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     assert chosen[0].type in ("AnnotatedData", "Data", "DummyData")
     assert len({each.name for each in chosen}) == len(chosen)
     images, *labels = probe(chosen[0], phase, str(path))
-    axes = 2 if path.parent.name == "lstm_lm" else 4  # of steps and streams; of images
+    axes = 2 if path.parent.name in ("lstm_lm", "lstm1000") else 4  # of steps and streams; of images
     assert len(images) == axes and min(images) > 0
     boxes = chosen[0].type == "AnnotatedData"
     assert all(label == (1, 1, 8 * images[0], 8) if boxes else label[0] == images[0] for label in labels)
@@ -186,7 +224,7 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
         assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
 
 
-OTHERWISE = ("digits", "unet", "pspnet", "siamese", "lstm_lm", "ssd300")
+OTHERWISE = ("digits", "faster_rcnn", "unet", "pspnet", "segnet", "siamese", "lstm1000", "lstm_lm", "ssd300", "ssd512")
 WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
 
 
@@ -199,8 +237,9 @@ def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):
     assert [shape[1:] for shape in real] == [shape[1:] for shape in noise]
 
 
-def test_noise_takes_the_place_of_images_and_boxes():
-    plain, staged = (layers(PROTOTXT / "ssd300" / "train_val.prototxt", TRAIN, stages) for stages in ((), ("dummy",)))
+@pytest.mark.parametrize("folder", ["ssd300", "ssd512"])
+def test_noise_takes_the_place_of_images_and_boxes(folder):
+    plain, staged = (layers(PROTOTXT / folder / "train_val.prototxt", TRAIN, stages) for stages in ((), ("dummy",)))
     assert plain[0].type == "AnnotatedData" and plain[1:] == staged[3:]
     assert [each.type for each in staged[:3]] == ["DummyData", "DummyData", "Concat"]
 
@@ -244,6 +283,8 @@ GENERATED = {
             "densenet161",
             "googlenet",
             "inception_v3",
+            "faster_rcnn",
+            "lstm1000",
             "lstm_lm",
             "mobilenet1",
             "mobilenet2",
@@ -251,8 +292,11 @@ GENERATED = {
             "resnext50",
             "siamese",
             "squeezenet10",
+            "segnet",
             "ssd300",
+            "ssd512",
             "unet",
+            "wrn28_10",
             "vgg16",
             "vgg19",
         )

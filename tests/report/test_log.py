@@ -89,6 +89,13 @@ def test_a_display_says_pace_loss_outputs_with_their_weights_and_rate():
     ]
 
 
+def test_a_display_says_the_items_in_a_second_where_they_are_counted():
+    event = events.Displayed(100, 1.25, 0.01, (), interval=50, done=50, seconds=4.0, items=50 * 128)
+    assert ("layermem.py:1", "    1,600 items/s") in [*lines(event)]
+    first = events.Displayed(0, 1.25, 0.01, (), interval=50, done=0, seconds=0.0, items=0)
+    assert not any("items/s" in text for _, text in lines(first))
+
+
 def test_the_first_display_has_no_pace_yet():
     (first, *_) = lines(events.Displayed(0, 2.0, 0.1, (), interval=20, done=0, seconds=0.0))
     assert first[1] == "Iteration 0 (0 iter/s, 0s/20 iters), loss = 2"

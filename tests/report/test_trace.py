@@ -76,3 +76,9 @@ def test_a_trace_names_the_slices_and_what_each_of_them_touches(sliced):
         "conv1.wgrad.dw0.carry",
         "conv1.wgrad.dw1.carry",
     ]
+
+
+def test_a_measured_trace_has_the_times_that_are_given(found):
+    count = len(found.program.train.instructions)
+    events = json.loads(trace_text(found, [(2.0 * i, 2.0 * i + 1) for i in range(count)]))["traceEvents"]
+    assert [(e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [(2e6 * i, 1e6) for i in range(count)]

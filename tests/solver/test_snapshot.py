@@ -149,7 +149,9 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize(
     ("net", "fields"),
-    [(net, {}) for net in NETS] + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})],
+    [(net, {}) for net in NETS]
+    + [("dropout", {"iter_size": 2, "type": "Adam", "clip_gradients": 1, "base_lr": 0.01})]
+    + [("dropout", {"type": "AdamW", "lr_policy": "cosine", "warmup_iter": 4, "base_lr": 0.01})],
 )
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(net, fields, tmp_path):
     whole = trained(net, tmp_path / "whole", **fields)
@@ -502,6 +504,7 @@ TYPES = {
     "RMSProp": {"rms_decay": 0.9},
     "AdaDelta": {"momentum": 0.9},
     "Adam": {"momentum": 0.9},
+    "AdamW": {"momentum": 0.9},
 }
 
 

@@ -30,7 +30,7 @@ def test_a_name_of_few_edits_is_found(wrote, meant):
         ("quantization_param", LAYER),
         ("correlation_layer_param", LAYER),
         ("lstm_param", LAYER),
-        ("warmup_iter", SOLVER),
+        ("local_gw_ratio", SOLVER),
         ("gpu_index", SOLVER),
         ("cache", ["scale", "source"]),
         ("new_dim", ["new_width"]),

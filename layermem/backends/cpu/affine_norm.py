@@ -7,22 +7,13 @@ hold the batch's statistics afterwards.  They move the averages of the layer by 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from layermem.backends.cpu import normalization
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.launch import launch, query
 from layermem.ops import AffineNorm
+from layermem.ops.affine_norm import AS_FUSED, AVERAGES
 from layermem.utils.units import aligned
-
-AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
-
-
-def as_fused(call: CpuCall, **more: int) -> CpuCall:
-    """This call with the roles of the op's BatchNormScale; its only moving averages are those in `more`."""
-    addresses = {AS_FUSED.get(role, role): at for role, at in call.addresses.items() if role not in ("w2", "w3")}
-    accumulated = frozenset(AS_FUSED.get(role, role) for role in call.accumulated)
-    return replace(call, addresses={**addresses, **more}, accumulated=accumulated)
 
 
 def fused_bytes(op: AffineNorm, roles: Collection[str]) -> int:
@@ -45,11 +36,11 @@ def affine_norm_forward(op: AffineNorm, call: CpuCall) -> Launches:
     if op.global_stats:
         return global_forward(op, call)
     if op.kept is None:
-        return normalization.fused_forward(op.fused, as_fused(call), recompute=False)
+        return normalization.fused_forward(op.fused, call.renamed(AS_FUSED, without=AVERAGES), recompute=False)
     mean = call.workspace + fused_bytes(op, call.addresses)
     variance = mean + aligned(4 * op.channels)
     weight = variance + aligned(4 * op.channels)
-    inner = as_fused(call, w0=mean, w1=variance, w2=weight)
+    inner = call.renamed(AS_FUSED, without=AVERAGES, w0=mean, w1=variance, w2=weight)
     launches = normalization.fused_forward(op.fused, inner, recompute=False)
     return [
         *(launches or ()),
@@ -87,7 +78,7 @@ def recompute_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
 
 @kernel(AffineNorm, "recompute", workspace=recompute_workspace_bytes)
 def affine_norm_recompute(op: AffineNorm, call: CpuCall) -> Launches:
-    return normalization.fused_forward(op.fused, as_fused(call), recompute=True)
+    return normalization.fused_forward(op.fused, call.renamed(AS_FUSED, without=AVERAGES), recompute=True)
 
 
 def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
@@ -101,7 +92,7 @@ def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
 def affine_norm_backward(op: AffineNorm, call: CpuCall) -> Launches:
     if op.global_stats:
         return global_backward(op, call)
-    return normalization.batch_norm_scale_backward(op.fused, as_fused(call))
+    return normalization.batch_norm_scale_backward(op.fused, call.renamed(AS_FUSED, without=AVERAGES))
 
 
 def global_backward(op: AffineNorm, call: CpuCall) -> list[Launch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from layermem.backends.cpu import scale
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
@@ -11,12 +10,6 @@ from layermem.backends.cpu.copy import copy_unless_shared
 from layermem.backends.cpu.launch import launch
 from layermem.ops import Axpy
 from layermem.ops.axpy import AS_SCALE
-
-
-def as_scale(call: CpuCall) -> CpuCall:
-    """This call with the roles of the op's Scale."""
-    addresses = {AS_SCALE.get(role, role): at for role, at in call.addresses.items()}
-    return replace(call, addresses=addresses, accumulated=frozenset(AS_SCALE.get(r, r) for r in call.accumulated))
 
 
 def forward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
@@ -27,7 +20,7 @@ def forward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
 def axpy_forward(op: Axpy, call: CpuCall) -> list[Launch]:
     y = call["y0"]
     return [
-        *(scale.scale_forward(op.scale, as_scale(call)) or ()),
+        *(scale.scale_forward(op.scale, call.renamed(AS_SCALE)) or ()),
         launch("eltwise_sum", op.x.count, y=y, xs=[y, call["x2"]], coefficients=[1.0, 1.0]),
     ]
 
@@ -38,7 +31,7 @@ def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
 
 @kernel(Axpy, "backward", workspace=backward_workspace_bytes)
 def axpy_backward(op: Axpy, call: CpuCall) -> Launches:
-    return scale.scale_backward(op.scale, as_scale(call))
+    return scale.scale_backward(op.scale, call.renamed(AS_SCALE))
 
 
 @kernel(Axpy, "residual_backward")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.backends.registry import KernelCall, KernelRegistry, StepContext
+from layermem.errors import InputError
 
 Array = npt.NDArray[Any]
 Launch = Callable[[], None]
@@ -54,6 +55,18 @@ class CpuCall(KernelCall):
         return cls(
             addresses, counts, frozenset(accumulated), context, layer, storage if narrow else "", narrow, arrays=arrays
         )
+
+
+def naming_layer(call: CpuCall, launch: Launch, remedy: str = "fix the data") -> Launch:
+    """Wrap a launch so that its error about a value names the layer."""
+
+    def run() -> None:
+        try:
+            launch()
+        except ValueError as error:
+            raise InputError(f"{error}; {remedy}", layer=call.layer) from None
+
+    return run
 
 
 cpu_kernels: KernelRegistry[CpuCall, Launches] = KernelRegistry("cpu")

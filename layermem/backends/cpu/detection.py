@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.launch import launch, query
 from layermem.backends.struct_layout import StructValues
-from layermem.errors import InputError
 from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
 
 CODES = {"CORNER": 1, "CENTER_SIZE": 2, "CORNER_SIZE": 3}  # PriorBoxParameter.CodeType
 MININGS = {"NONE": 0, "MAX_NEGATIVE": 1, "HARD_EXAMPLE": 2}  # MultiBoxLossParameter.MiningType
-
-
-def report_boxes(call: CpuCall, launch: Launch) -> Launch:
-    """Wrap a launch so that its error about a true box names the layer."""
-
-    def run() -> None:
-        try:
-            launch()
-        except ValueError as error:
-            raise InputError(f"{error}; fix the data", layer=call.layer) from None
-
-    return run
 
 
 def problem_of(op: MultiBoxLoss) -> StructValues:
@@ -80,7 +67,7 @@ def multibox_loss_forward(op: MultiBoxLoss, call: CpuCall) -> list[Launch]:
         match=call["match"],
         workspace=call.workspace,
     )
-    return [report_boxes(call, bound)]
+    return [naming_layer(call, bound)]
 
 
 @kernel(MultiBoxLoss, "backward", workspace=backward_bytes)
@@ -169,4 +156,4 @@ def detection_evaluate_forward(op: DetectionEvaluate, call: CpuCall) -> list[Lau
         sizes=call["x2"] if op.sized_items else 0,
         workspace=call.workspace,
     )
-    return [report_boxes(call, bound)]
+    return [naming_layer(call, bound)]

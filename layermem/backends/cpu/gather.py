@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu import slices
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.backends.cpu.launch import launch
-from layermem.errors import InputError
 from layermem.ops import CARRY, BatchReindex, Embed, Gather, Tensor
-
-
-def report_indices(call: CpuCall, launch: Launch) -> Launch:
-    """Wrap a launch so that its error about an index names the layer."""
-
-    def run() -> None:
-        try:
-            launch()
-        except ValueError as error:
-            raise InputError(f"{error}; fix the data", layer=call.layer) from None
-
-    return run
-
 
 # -- Embed -------------------------------------------------------------------------------------------------------------
 #
@@ -75,7 +61,7 @@ def embed_forward(op: Embed, call: CpuCall) -> list[Launch]:
         bias=call["w1"],
     )
     after = [] if in_order else reorder(call["y0"], op.y, y, chosen(op), 0)
-    return [*before, report_indices(call, gather), *after]
+    return [*before, naming_layer(call, gather), *after]
 
 
 def wgrad_in_place(op: Embed, role: str) -> bool:
@@ -98,7 +84,7 @@ def embed_wgrad(op: Embed, call: CpuCall) -> list[Launch]:
             index=index,
             accumulate=accumulate,
         )
-        launches += [*before, *copies, report_indices(call, scatter)]
+        launches += [*before, *copies, naming_layer(call, scatter)]
     if "dw1" in call or "dw1" + CARRY in call:
         workspace = call.workspace + forward_workspace_bytes(op, ())
         launches += slices.column_sums(op, call, "dw1", op.count, op.width, dy, call.accumulates("dw1"), workspace)
@@ -113,7 +99,7 @@ def batch_reindex_forward(op: BatchReindex, call: CpuCall) -> list[Launch]:
     gather = launch(
         "gather_rows", rows=op.rows, width=op.width, count=op.count, out=call["y0"], table=call["x0"], index=call["x1"]
     )
-    return [report_indices(call, gather)]
+    return [naming_layer(call, gather)]
 
 
 @kernel(BatchReindex, "backward")
@@ -128,4 +114,4 @@ def batch_reindex_backward(op: BatchReindex, call: CpuCall) -> list[Launch]:
         index=call["x1"],
         accumulate=call.accumulates("dx0"),
     )
-    return [report_indices(call, scatter)]
+    return [naming_layer(call, scatter)]

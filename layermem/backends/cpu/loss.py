@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
 from layermem.backends.cpu.launch import launch, query
 from layermem.backends.cpu.slices import counted_labels, items_of_batch, rows_of_batch
-from layermem.errors import InputError
 from layermem.ops import (
     CARRY,
     ContrastiveLoss,
@@ -23,17 +22,7 @@ from layermem.ops import (
 )
 from layermem.utils.units import aligned
 
-
-def report_labels(call: CpuCall, launch: Launch) -> Launch:
-    """Wrap a launch so that its error about a label names the layer."""
-
-    def run() -> None:
-        try:
-            launch()
-        except ValueError as error:
-            raise InputError(f"{error}; fix the data, or set ignore_label", layer=call.layer) from None
-
-    return run
+FIX_LABELS = "fix the data, or set ignore_label"
 
 
 def divisor(normalizer: int | None) -> int:
@@ -287,7 +276,7 @@ def hinge_loss_forward(op: HingeLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.items),
     )
-    return [report_labels(call, bound)]
+    return [naming_layer(call, bound, FIX_LABELS)]
 
 
 @kernel(HingeLoss, "backward")
@@ -319,7 +308,7 @@ def multinomial_logistic_loss_forward(op: MultinomialLogisticLoss, call: CpuCall
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.items),
     )
-    return [report_labels(call, bound)]
+    return [naming_layer(call, bound, FIX_LABELS)]
 
 
 @kernel(MultinomialLogisticLoss, "backward")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.launch import launch
-from layermem.errors import InputError
 from layermem.ops import PsRoiPool, RoiPool
 
 
@@ -30,19 +29,7 @@ def roi_pool_forward(op: RoiPool, call: CpuCall) -> list[Launch]:
     bound = launch(
         "roi_pool_forward", **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"], argmax=call["argmax"]
     )
-    return [report_regions(call, bound)]
-
-
-def report_regions(call: CpuCall, launch: Launch) -> Launch:
-    """Wrap a launch so that its error about a region names the layer."""
-
-    def run() -> None:
-        try:
-            launch()
-        except ValueError as error:
-            raise InputError(f"{error}; fix the data", layer=call.layer) from None
-
-    return run
+    return [naming_layer(call, bound)]
 
 
 @kernel(RoiPool, "backward")
@@ -63,7 +50,7 @@ def roi_pool_backward(op: RoiPool, call: CpuCall) -> list[Launch]:
 @kernel(PsRoiPool, "forward")
 def ps_roi_pool_forward(op: PsRoiPool, call: CpuCall) -> list[Launch]:
     bound = launch("ps_roi_pool_forward", **shape_of(op), y=call["y0"], x=call["x0"], regions=call["x1"])
-    return [report_regions(call, bound)]
+    return [naming_layer(call, bound)]
 
 
 @kernel(PsRoiPool, "backward")

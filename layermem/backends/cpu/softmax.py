@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
 from layermem.backends.cpu.launch import Axis, launch, query
-from layermem.backends.cpu.loss import divisor, report_labels
+from layermem.backends.cpu.loss import FIX_LABELS, divisor
 from layermem.backends.cpu.slices import counted_labels, rows_of_batch
 from layermem.ops import CARRY, Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.utils.units import aligned
@@ -58,7 +58,7 @@ def softmax_loss_forward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.outer),
     )
-    return [*before, report_labels(call, bound)]
+    return [*before, naming_layer(call, bound, FIX_LABELS)]
 
 
 @kernel(SoftmaxLoss, "backward", workspace=softmax_loss_workspace_bytes)
@@ -78,7 +78,7 @@ def softmax_loss_backward(op: SoftmaxLoss, call: CpuCall) -> list[Launch]:
         workspace=call.workspace,
         **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )
-    return [*before, report_labels(call, bound)]
+    return [*before, naming_layer(call, bound, FIX_LABELS)]
 
 
 # -- InfogainLoss ------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def infogain_loss_forward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
         carry=call["y0" + CARRY],
         **rows_of_batch(op, op.positions.count),
     )
-    return [*before, report_labels(call, bound)]
+    return [*before, naming_layer(call, bound, FIX_LABELS)]
 
 
 @kernel(InfogainLoss, "backward", workspace=infogain_workspace_bytes)
@@ -142,7 +142,7 @@ def infogain_loss_backward(op: InfogainLoss, call: CpuCall) -> list[Launch]:
         workspace=workspace,
         **counted_labels(op, call, op.positions.count, op.normalizer, op.ignore_label),
     )
-    return [*before, report_labels(call, bound)]
+    return [*before, naming_layer(call, bound, FIX_LABELS)]
 
 
 # -- Accuracy ----------------------------------------------------------------------------------------------------------
@@ -167,4 +167,4 @@ def accuracy_forward(op: Accuracy, call: CpuCall) -> list[Launch]:
         top_k=op.top_k,
         workspace=call.workspace,
     )
-    return [*before, report_labels(call, bound)]
+    return [*before, naming_layer(call, bound, FIX_LABELS)]

@@ -31,7 +31,7 @@ def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
         "w": call["w0"],
         "h0": call["h0"],
         "h1": call["h1"],
-        "decay": context["weight_decay"] * op.decay_mult,
+        "decay": 0.0 if op.decoupled else context["weight_decay"] * op.decay_mult,
         "l1": context["regularization"] == "L1",
         "momentum": context["rms_decay"] if op.rule == "RMSProp" else context["momentum"],
         "momentum2": context["momentum2"],
@@ -40,8 +40,8 @@ def rule_settings(op: Update, call: CpuCall) -> RuleSettings:
 
 
 class UpdateLaunch:
-    """The native launch of an update, called with the rate of this iteration and a factor of the gradient, which
-    combines loss scale, clipping and iter_size."""
+    """The native launch of an update, called with the rate of this iteration, a factor of the gradient, which combines
+    loss scale, clipping and iter_size, and the part of the parameter that decoupled decay takes."""
 
     def __init__(self, op: Update, call: CpuCall, launch: Callable[..., None]):
         self.op, self.launch, self.context = op, launch, call.context
@@ -57,10 +57,11 @@ class UpdateLaunch:
             gain *= context["clip"] / norm
         gain /= scale
         rate = context["rate"] * self.op.lr_mult
-        if self.op.rule == "Adam":
+        shrink = rate * (context["weight_decay"] * self.op.decay_mult) if self.op.decoupled else 0.0
+        if self.op.rule in ("Adam", "AdamW"):
             t = updates_with_this_one(context)
             rate *= sqrt(1 - context["momentum2"] ** t) / (1 - context["momentum"] ** t)
-        self.launch(rate, gain)
+        self.launch(rate, gain, shrink)
 
 
 @kernel(Update, "update")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.detection import report_boxes
+from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.launch import StepLaunch, launch, query
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import GridDetections, GridLoss, RegionLoss
@@ -35,7 +34,7 @@ def region_bytes(op: RegionLoss, roles: Collection[str]) -> int:
 
 def by_step(op: RegionLoss, call: CpuCall, launch: StepLaunch) -> list[Launch]:
     """Wrap a launch that takes the training step, on which only the warm-up depends."""
-    return [report_boxes(call, lambda: launch(call.context["step"] if op.warm_up else 0))]
+    return [naming_layer(call, lambda: launch(call.context["step"] if op.warm_up else 0))]
 
 
 @kernel(RegionLoss, "forward", workspace=region_bytes)
@@ -87,7 +86,7 @@ def grid_loss_forward(op: GridLoss, call: CpuCall) -> list[Launch]:
     bound = launch(
         "grid_loss_forward", loss_of(op), loss=call["y0"], x=call["x0"], truth=call["x1"], workspace=call.workspace
     )
-    return [report_boxes(call, bound)]
+    return [naming_layer(call, bound)]
 
 
 @kernel(GridLoss, "backward", workspace=loss_bytes)
@@ -102,7 +101,7 @@ def grid_loss_backward(op: GridLoss, call: CpuCall) -> list[Launch]:
         accumulate=call.accumulates("dx0"),
         workspace=call.workspace,
     )
-    return [report_boxes(call, bound)]
+    return [naming_layer(call, bound)]
 
 
 def grids_of(op: GridDetections) -> StructValues:

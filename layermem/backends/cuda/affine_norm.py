@@ -15,16 +15,8 @@ from layermem.backends.cuda.eltwise import combine
 from layermem.backends.cuda.host import fill
 from layermem.backends.cuda.launch import Launch
 from layermem.ops import AffineNorm, Fill, MovingAverage, Tensor
+from layermem.ops.affine_norm import AS_FUSED, AVERAGES
 from layermem.utils.units import aligned
-
-AS_FUSED = {"w0": "w3", "w1": "w4", "dw0": "dw3", "dw1": "dw4"}  # roles of AffineNorm in AffineNorm.fused
-
-
-def as_fused(call: CudaCall, **more: int) -> CudaCall:
-    """The call with the roles of its BatchNormScale, without moving averages except those in `more`."""
-    addresses = {AS_FUSED.get(role, role): at for role, at in call.addresses.items() if role not in ("w2", "w3")}
-    accumulated = frozenset(AS_FUSED.get(role, role) for role in call.accumulated)
-    return replace(call, addresses={**addresses, **more}, accumulated=accumulated)
 
 
 def filled(call: CudaCall, address: int, count: int, value: float) -> Iterator[Launch]:
@@ -47,12 +39,14 @@ def affine_norm_forward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
         workspace, nbytes = Workspace(call.workspace), FLOAT * op.channels
         mean, inv_std, weight = workspace.take(nbytes), workspace.take(nbytes), workspace.take(FLOAT)
         yield from global_statistics(op, call, mean, inv_std, weight)
-        epilogue = normalization.affine_relu(as_fused(call), False)
+        epilogue = normalization.affine_relu(call.renamed(AS_FUSED, without=AVERAGES), False)
         yield normalization.normalize(op.fused.norm, call["y0"], call["x0"], mean, inv_std, epilogue=epilogue)
         return
     workspace, nbytes = Workspace(call.workspace + fused_bytes(op, call.addresses)), FLOAT * op.channels
     mean, variance, weight = workspace.take(nbytes), workspace.take(nbytes), workspace.take(FLOAT)
-    yield from normalization.batch_norm_scale_forward(op.fused, as_fused(call, w0=mean, w1=variance, w2=weight))
+    yield from normalization.batch_norm_scale_forward(
+        op.fused, call.renamed(AS_FUSED, without=AVERAGES, w0=mean, w1=variance, w2=weight)
+    )
     if op.kept is None:
         return
     for of_batch, share in ((mean, op.share), (variance, op.share * op.biased)):
@@ -70,7 +64,7 @@ def global_statistics(op: AffineNorm, call: CudaCall, mean: int, inv_std: int, w
 
 @kernel(AffineNorm, "recompute")
 def affine_norm_recompute(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
-    yield from normalization.batch_norm_scale_recompute(op.fused, as_fused(call))
+    yield from normalization.batch_norm_scale_recompute(op.fused, call.renamed(AS_FUSED, without=AVERAGES))
 
 
 def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
@@ -82,7 +76,7 @@ def backward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
 @kernel(AffineNorm, "backward", workspace=backward_workspace_bytes)
 def affine_norm_backward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
     if not op.global_stats:
-        yield from normalization.batch_norm_scale_backward(op.fused, as_fused(call))
+        yield from normalization.batch_norm_scale_backward(op.fused, call.renamed(AS_FUSED, without=AVERAGES))
         return
     workspace, nbytes = Workspace(call.workspace), FLOAT * op.channels
     mean, inv_std, slope = (workspace.take(nbytes) for _ in range(3))

@@ -14,15 +14,9 @@ from layermem.ops import Axpy
 from layermem.ops.axpy import AS_SCALE
 
 
-def as_scale(call: CudaCall) -> CudaCall:
-    """The call with the roles of its Scale."""
-    addresses = {AS_SCALE.get(role, role): at for role, at in call.addresses.items()}
-    return replace(call, addresses=addresses, accumulated=frozenset(AS_SCALE.get(r, r) for r in call.accumulated))
-
-
 @kernel(Axpy, "forward")
 def axpy_forward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
-    yield from scale.scale_forward(op.scale, as_scale(call))
+    yield from scale.scale_forward(op.scale, call.renamed(AS_SCALE))
     yield sum_blobs(call["y0"], [call["y0"], call["x2"]], op.x.count)
 
 
@@ -32,7 +26,7 @@ def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
 
 @kernel(Axpy, "backward", workspace=backward_workspace_bytes)
 def axpy_backward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
-    yield from scale.scale_backward(replace(op.scale, part=op.part), as_scale(call))
+    yield from scale.scale_backward(replace(op.scale, part=op.part), call.renamed(AS_SCALE))
 
 
 @kernel(Axpy, "residual_backward")

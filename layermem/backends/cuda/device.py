@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from layermem.backends.base import Bound, Device, Memory, NextBatch, register_device, sequence
+from layermem.backends.base import Bound, Device, Memory, NextBatch, Stopwatch, register_device, sequence
 from layermem.backends.cuda import narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
 from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
@@ -29,6 +29,7 @@ from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
 from layermem.backends.cuda.inner_parts import dgrad_parts
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.stopwatch import EventStopwatch
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
@@ -437,6 +438,11 @@ class CudaDevice(Device):
         begin, end = (self.driver.event(timed=True) for _ in range(2))
         self.run([self._delay, record_event(stream, begin), *calls, record_event(stream, end)])
         return 1e-3 * float(begin.time_till(end))
+
+    def stopwatch(self, count: int) -> Stopwatch:
+        if self.graph:
+            raise InputError("times of instructions cannot be taken within a CUDA graph; leave --cuda-graph out")
+        return EventStopwatch(self.driver, count)
 
     @cached_property
     def _delay(self) -> Bound:

@@ -16,13 +16,11 @@ from collections.abc import Collection, Mapping
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.direct_problems import is_direct
 from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, takes_narrow
+from layermem.backends.cuda.half import WORDS
 from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
+from layermem.backends.registry import NO_ROLES
 from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
-
-PRODUCTS = (Conv, Deconv, InnerProduct, InnerProductUpdate)  # records that compute in the device's precision
-WORDS = {dtype: word for word, dtype in NARROW.items()}
-NO_ROLES: frozenset[str] = frozenset()
 
 
 def takes(

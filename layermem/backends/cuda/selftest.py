@@ -38,7 +38,7 @@ from layermem.backends.storage import bind_op
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
 from layermem.graph.step_slicer import StepParts, StepSlicer
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import MOMENTUM, train_graph
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, Conv, OpRecord, ReadsLabels
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
@@ -46,7 +46,6 @@ from layermem.utils.units import aligned
 Array = npt.NDArray[Any]
 
 FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS}  # fusions that the reference runs, or a pair of its ops
-MOMENTUM = Rule("SGD", 1)
 CONTEXT = StepContext(
     seed=1,
     step=0,

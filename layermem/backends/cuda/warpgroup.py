@@ -22,6 +22,7 @@ from layermem.backends.cuda.gemm_tiles import (
     L2_BYTES,
     PACKED,
     PACKED_BF16,
+    PRODUCTS,
     ROW_BYTES,
     SMS,
     VECTOR,
@@ -73,7 +74,6 @@ THRESHOLDS: Shapes = {
         MinShape(columns=4608, pixels=2, rows=256),
     ),
 }
-PRODUCTS = (FPROP, DGRAD, WGRAD)
 NO_THRESHOLDS: Shapes = {(name, product): (MinShape(),) for name in PRECISIONS for product in PRODUCTS} | {
     (PACKED_PRECISION, product): (MinShape(pixels=2),) for product in PRODUCTS
 }  # for checks

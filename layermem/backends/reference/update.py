@@ -1,6 +1,6 @@
 """Update rules: w changes by its gradient and its optimizer state.
 
-g = dw without its loss scale, clipped, divided by iter_size, plus decay (L2: w, L1: sign w)
+g = dw without its loss scale, clipped, divided by iter_size, plus decay (L2: w, L1: sign w) unless it is decoupled
 r = rate lr_mult;  m = momentum
     SGD       h <- m h + r g                                   w <- w - h
     Nesterov  v <- m h + r g                                   w <- w - ((1 + m) v - m h);   h <- v
@@ -11,7 +11,8 @@ r = rate lr_mult;  m = momentum
     Adam      h0 <- m h0 + (1 - m) g;  h1 <- m2 h1 + (1 - m2) g^2
                                                                w <- w - r c h0 / (sqrt h1 + delta)
               c = sqrt(1 - m2^t) / (1 - m^t),  t = updates with this one
-source  Caffe src/caffe/solvers
+    AdamW     w <- w - r decay w, and then as Adam
+source  Caffe src/caffe/solvers; AdamW: Loshchilov and Hutter, Decoupled Weight Decay Regularization (2019)
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def effective_gradient(op: Update, call: ReferenceCall) -> Array:
     if call.context["iter_size"] > 1:
         g *= g.dtype.type(1 / call.context["iter_size"])
     decay = g.dtype.type(call.context["weight_decay"] * op.decay_mult)
-    if decay:
+    if decay and not op.decoupled:
         g += decay * (call["w0"] if call.context["regularization"] == "L2" else np.sign(call["w0"]))
     return g
 
@@ -73,7 +74,10 @@ def update(op: Update, call: ReferenceCall) -> None:
         own = {**call.arrays, "w0": np.atleast_1d(call["w0"])[rows]}
         call = ReferenceCall(own, call.context, op=call.op, layer=call.layer)
     g = effective_gradient(op, call)
-    RULES[op.rule](call, g, g.dtype.type(call.context["rate"] * op.lr_mult))
+    rate = call.context["rate"] * op.lr_mult
+    if op.decoupled:
+        call["w0"][...] -= g.dtype.type(rate * (call.context["weight_decay"] * op.decay_mult)) * call["w0"]
+    RULES[op.rule](call, g, g.dtype.type(rate))
 
 
 @rule("SGD")
@@ -112,6 +116,7 @@ def adadelta(call: ReferenceCall, g: Array, r: Rate) -> None:
     call["w0"][...] -= r * u
 
 
+@rule("AdamW")
 @rule("Adam")
 def adam(call: ReferenceCall, g: Array, r: Rate) -> None:
     m, m2 = g.dtype.type(call.context["momentum"]), g.dtype.type(call.context["momentum2"])

@@ -23,18 +23,33 @@ def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
     forward = [op for op in graph.ops if op.kind == FORWARD and op.node >= 0]
     inputs = [blob for op in forward if not op.reads for blob in op.writes if graph.buffers[blob].kind == DATA]
     number = {blob: str(i) for i, blob in enumerate(inputs)}
-    names = [name for name, buffer in graph.buffers.items() if buffer.kind in (DATA, PARAMETER)]
+    names, layers = arrays_of(graph), layers_of(graph)
     ids = {name: i for i, name in enumerate(names)}
     variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
-    layers = [op for op in forward if op.reads and any(blob in ids for blob in op.writes)]
     gradients = _gradients(graph)
-    steps = {op.unit: [b for b in graph.ops if b.kind == BACKWARD and b.unit == op.unit] for op in layers}
+    steps = {op.unit: backward_of(graph, op) for op in layers}
     functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
     backwards = [
         replace(_backward(op, steps[op.unit], ids, gradients), attributes=_seconds(steps[op.unit], costs))
         for op in layers
     ]
     return GraphFile(tuple(variables), tuple(functions), tuple(backwards))
+
+
+def arrays_of(graph: Graph) -> list[str]:
+    """The buffers of `graph` that are variables of its graph file, in the order of their numbers."""
+    return [name for name, buffer in graph.buffers.items() if buffer.kind in (DATA, PARAMETER)]
+
+
+def layers_of(graph: Graph) -> list[Op]:
+    """The forward ops of `graph` that are functions of its graph file, in the order of their numbers."""
+    forward = (op for op in graph.ops if op.kind == FORWARD and op.node >= 0 and op.reads)
+    return [op for op in forward if any(graph.buffers[blob].kind in (DATA, PARAMETER) for blob in op.writes)]
+
+
+def backward_of(graph: Graph, layer: Op) -> list[Op]:
+    """The ops that are the backward function of a layer."""
+    return [op for op in graph.ops if op.kind == BACKWARD and op.unit == layer.unit]
 
 
 def _seconds(ops: Sequence[Op], costs: Costs | None) -> dict[str, float]:

@@ -11,6 +11,7 @@ Only the bytes of values and their gradients count; parameters, inputs and works
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -21,12 +22,13 @@ from layermem.errors import InputError
 from layermem.integrations.graph_files.bound import least_recomputed
 from layermem.integrations.graph_files.nested import NestedPlanner
 from layermem.integrations.graph_files.schedule_text import schedule_text
+from layermem.integrations.graph_files.sublinear import SublinearResult, sublinear_plans
 from layermem.integrations.graph_files.text_format import AUTHORS, GraphFile, read_graph
 from layermem.integrations.graph_files.value_graph import READS, ValueGraph
 
 OBJECTIVES = {"T": "time", "M": "memory"}
-NESTED = "nested"
-FAMILIES = ("extended", "exact", "approx", NESTED)
+NESTED, SUBLINEAR = "nested", "sublinear"
+FAMILIES = ("extended", "exact", "approx", NESTED, SUBLINEAR)
 MODELS = ("live", "paper")
 
 
@@ -64,7 +66,7 @@ class GraphPlan:
 class GraphPlanner:
     """A graph under one family, model, reads and op costs, for many budgets: the costs of segments are cached.
 
-    Family "nested" starts from plans of the extended family.
+    Family "nested" starts from plans of the extended family; "sublinear" is the search of Chen et al.
     """
 
     def __init__(
@@ -80,15 +82,17 @@ class GraphPlanner:
             raise InputError(f"unknown reads '{reads}' (choose from {', '.join(READS)})")
         if model == "paper" and reads != "inputs":
             raise InputError("model 'paper' is a formula for reads 'inputs'; use model 'live', or reads 'inputs'")
-        if model == "paper" and family == NESTED:
-            raise InputError("model 'paper' is a formula for lower sets; use model 'live' with family 'nested'")
+        if model == "paper" and family in (NESTED, SUBLINEAR):
+            raise InputError(f"model 'paper' is a formula for lower sets; use model 'live' with family '{family}'")
         self.values = ValueGraph(graph, reads, op_costs)
         if not self.values.variables:
             raise InputError(
                 "has no values to plan for: no function writes a variable named '_'; export it again", path=graph.path
             )
-        self.native = _native.LowerSetPlanner(self.values.native, "extended" if family == NESTED else family, model)
+        of_lower_sets = {NESTED: "extended", SUBLINEAR: "approx"}.get(family, family)
+        self.native = _native.LowerSetPlanner(self.values.native, of_lower_sets, model)
         self.nested = NestedPlanner(self.values) if family == NESTED else None
+        self.sublinear = sublinear_plans(self.values) if family == SUBLINEAR else None
         self._least: _native.ChainReport | None = None
 
     def least(self, time_limit: float = 60.0) -> _native.ChainReport:
@@ -102,6 +106,8 @@ class GraphPlanner:
         plan."""
         if self.nested is not None:
             return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
+        if self.sublinear is not None:
+            return self._plan_sublinear(self.sublinear, budget_bytes, objective)
         least = self.least(time_limit)
         budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
         found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
@@ -137,6 +143,29 @@ class GraphPlanner:
             "cost_forward": sum(self.values.costs),
             "cost_bound": least_recomputed(self.values, budget_bytes),
         }
+
+    def _plan_sublinear(
+        self, candidates: Sequence[SublinearResult], budget_bytes: int | None, objective: str
+    ) -> GraphPlan:
+        if OBJECTIVES[objective] == "memory":
+            raise InputError("objective 'memory' is of lower sets; use objective 'time' with family 'sublinear'")
+        minimum_bytes = min(each.peak_bytes for each in candidates)
+        budget_bytes = minimum_bytes if budget_bytes is None else budget_bytes
+        common = self._common(budget_bytes, minimum_bytes, False) | {"lower_sets": len(self.values.variables)}
+        fitting = [each for each in candidates if each.peak_bytes <= budget_bytes]
+        if not fitting:
+            return GraphPlan(feasible=False, seconds=0.0, proven_optimal=False, **common)
+        found = min(fitting, key=lambda each: (each.cost_recomputed, each.peak_bytes))
+        return GraphPlan(
+            feasible=True,
+            seconds=0.0,
+            proven_optimal=found.cost_recomputed == common["cost_bound"],
+            cost_recomputed=found.cost_recomputed,
+            peak_bytes=found.peak_bytes,
+            chain=tuple(tuple(self.values.variables[:end]) for end in found.ends),
+            schedule=schedule_text(self.values, found.actions),
+            **common,
+        )
 
     def _plan_nested(
         self, nested: NestedPlanner, budget_bytes: int | None, objective: str, time_limit: float
@@ -186,7 +215,7 @@ def plan_graph(
     """Plan the graph file at `path` within `budget_bytes`, or within the smallest budget that has a plan.
 
     family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
-                times (objective T, model live)
+                times; or sublinear, the segments of Chen et al. (both of objective T, model live)
     objective   T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then reduces
     time_limit  seconds for the smallest budget, and again for the plan; then the best plan so far is returned.  They
                 are counted in steps, so that the answer is the same on every machine

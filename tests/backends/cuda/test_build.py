@@ -214,7 +214,7 @@ DEFINES_KERNELS = ("element.cuh", "primitives.cuh")  # by macros, without one of
 WITH_KERNELS = [
     path
     for path in sorted(SOURCES.glob("*.cu*"))
-    if path.name not in DEFINES_KERNELS and "LM_KERNEL(" in path.read_text(encoding="utf-8")
+    if path.name not in DEFINES_KERNELS and re.search(r"LM_KERNEL(_\w+)?\(", path.read_text(encoding="utf-8"))
 ]
 
 

@@ -51,6 +51,16 @@ def losses(text: str) -> list[str]:
     return re.findall(r"loss = ([0-9.e-]+)", text)
 
 
+def test_a_trace_has_times_of_every_op_by_events_of_the_gpu(solver, tmp_path):
+    done = layermem("train", "--solver", solver, "--device", "cuda", "--trace", tmp_path / "step.json")
+    assert done.returncode == 0, done.stderr
+    rows = [e for e in json.loads((tmp_path / "step.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    assert rows and all(row["dur"] >= 0 and row["ts"] >= 0 for row in rows)
+    assert "measured times of a step, mean of 2" in done.stdout
+    refused = layermem("train", "--solver", solver, "--device", "cuda", "--cuda-graph", "--trace", tmp_path / "a.json")
+    assert refused.returncode == 2 and "leave --cuda-graph out" in unwrapped(refused)
+
+
 def test_each_precision_trains_and_fp32_is_the_usual_one(solver):
     found = {}
     for precision in (None, "fp32", "fp32x3", "tf32", "bf16"):

@@ -4,11 +4,14 @@ from math import sqrt
 
 import pytest
 
+from layermem.graph.net import Net
 from layermem.planning.hints import Hints
 from layermem.planning.recomputation import recompute_seconds, seconds_again
 from layermem.planning.strategies import get_strategy
 from layermem.planning.sublinear_search import sublinear_candidates
+from layermem.proto.read import read_net_text
 from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.solver.jobs import StepOptions, net_job
 from tests.planning.chains import Planned, chain
 from tests.planning.jobs import solver_job
 
@@ -42,3 +45,31 @@ def test_of_the_plans_that_fit_it_takes_the_one_that_recomputes_least(net, tmp_p
 
 def test_without_a_budget_it_takes_the_fewest_bytes():
     assert Planned("sublinear", chain(36)).plan == Planned("sublinear", chain(36), 0).plan
+
+
+STEP = """
+layer {{ name: "sum{0}" type: "InnerProduct" bottom: "h{1}" top: "sum{0}" inner_product_param {{ num_output: 8 }} }}
+layer {{ name: "gate{0}" type: "Sigmoid" bottom: "sum{0}" top: "gate{0}" }}
+layer {{ name: "c{0}" type: "Eltwise" bottom: "gate{0}" bottom: "c{1}" top: "c{0}"
+        eltwise_param {{ operation: PROD }} }}
+layer {{ name: "h{0}" type: "TanH" bottom: "c{0}" top: "h{0}" }}
+"""
+CELLS = (
+    'layer { name: "in" type: "Input" top: "h0" top: "c0" input_param { shape { dim: [4, 8] } } }'
+    + "".join(STEP.format(i, i - 1) for i in range(1, 13))
+    + 'layer { name: "l" type: "EuclideanLoss" bottom: "h12" bottom: "c0" top: "l" }'
+)
+
+
+def test_all_blobs_that_cross_the_end_of_a_segment_are_kept_together():
+    """The c and the h of a step, of which one hint names the last."""
+    job = net_job(Net(read_net_text(CELLS), 0), StepOptions(device="reference"))
+    (graph,), costs, hints = job.graphs, job.costs, Hints(segment_ends=("h*",))
+    plans = [each.plan for each in sublinear_candidates(graph, costs, ArenaPlanner([graph], costs), hints)]
+    cut = [plan for plan in plans if len(plan.order) > len(set(plan.order))]
+    assert cut
+    for plan in cut:
+        again = {name for name in plan.order if plan.order.count(name) > 1}
+        for i in range(1, 13):
+            if f"h{i}.forward" not in again:
+                assert f"c{i}.forward" not in again

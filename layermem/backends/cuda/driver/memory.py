@@ -38,9 +38,7 @@ class CudaArena(Arena):
     def __init__(self, driver: Driver, nbytes: int, *, poison: bool = False):
         self.driver, self.nbytes = driver, nbytes
         self.guard_bytes = PAGE if poison else 0  # a run for results allocates only its budget
-        free = driver.free_bytes()
         self._allocation = driver.allocate(nbytes + self.guard_bytes)
-        self.driver_bytes = free - driver.free_bytes()  # bytes of the allocation, in the driver's granularity
         driver.fill_words(self.address, UNTOUCHED, (nbytes + self.guard_bytes) // WORD)
 
     @property

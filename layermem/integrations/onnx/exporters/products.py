@@ -44,7 +44,7 @@ def convolution(piece: Piece) -> None:
     op = "ConvTranspose" if piece.type == "Deconvolution" else "Conv"
     for i, bottom in enumerate(piece.inputs):
         image = piece.reshaped(bottom, x, images)
-        maps = (images[0], p.num_output, *(piece.y[i][axis + 1 :] or (1,)))
+        maps = (images[0], piece.layer.num_output, *(piece.y[i][axis + 1 :] or (1,)))
         link = Link(op, tuple(weights), {**window_attributes(windows), "group": piece.layer.groups})
         piece.chain(image, link, *piece.reshape_link(maps, piece.y[i]), top=i)
 

@@ -25,10 +25,11 @@ void bind_cpu(py::module_& parent) {
     py::class_<StepLaunch>(m, "StepLaunch", "a launch that draws random numbers: called with the step of training")
         .def("__call__", [](const StepLaunch& run, uint64_t step) { run(step); }, py::arg("step"), free_gil);
     py::class_<UpdateLaunch>(m, "UpdateLaunch",
-                             "an update: called with the learning rate, and a factor of the gradient")
+                             "an update: called with the learning rate, a factor of the gradient, and the part of the "
+                             "parameter that decoupled decay takes")
         .def(
-            "__call__", [](const UpdateLaunch& run, float rate, float gain) { run(rate, gain); }, py::arg("rate"),
-            py::arg("gain") = 1.0f, free_gil);
+            "__call__", [](const UpdateLaunch& run, float rate, float gain, float shrink) { run(rate, gain, shrink); },
+            py::arg("rate"), py::arg("gain") = 1.0f, py::arg("shrink") = 0.0f, free_gil);
     m.def("kernel_names", &kernel_names, "the names that `bind` takes");
     m.def(
         "bind",

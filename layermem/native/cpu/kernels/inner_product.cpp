@@ -237,7 +237,7 @@ UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, cons
     as_convolution(m, n, k).check();
     check_update(args);
     const int64_t dy_pitch = pitch_of(n, dy_outputs);
-    return [=, &kernels = gemm_kernels(), &updates = update_kernels()](float rate, float gain) {
+    return [=, &kernels = gemm_kernels(), &updates = update_kernels()](float rate, float gain, float shrink) {
         for_each_tile(n, k, [&](int64_t first, int64_t rows, int64_t column, int64_t columns) {
             alignas(64) float tile[kUpdateRows * kUpdateColumns];
             gradient_tile(kernels, m, k, x, dy, dy_pitch, {first, rows, column, columns, tile, kUpdateColumns, false});
@@ -250,6 +250,7 @@ UpdateLaunch inner_product_backward_update(int64_t m, int64_t n, int64_t k, cons
                 now.dw = tile + i * kUpdateColumns;
                 now.rate = rate;
                 now.gain = gain;
+                now.shrink = shrink;
                 updates.update(now, 0, columns);
             }
         });

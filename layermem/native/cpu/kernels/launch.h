@@ -10,8 +10,9 @@
 namespace layermem::cpu {
 
 using Launch = std::function<void()>;
-using StepLaunch = std::function<void(uint64_t step)>;             // draws random numbers of a step of training
-using UpdateLaunch = std::function<void(float rate, float gain)>;  // learning rate, factor of the gradient
+using StepLaunch = std::function<void(uint64_t step)>;  // draws random numbers of a step of training
+// learning rate, factor of the gradient, part of the parameter that decoupled decay takes
+using UpdateLaunch = std::function<void(float rate, float gain, float shrink)>;
 
 // Rows [first, first + count) of the `all` rows of a batch: all of them, or those of one slice where a step runs in
 // slices of the batch.

@@ -1,5 +1,5 @@
-// Update rules and the sum of squares that clipping needs.  A task is a range of elements; rate and gain (a factor of
-// the gradient) are arguments of the launch, as they change with every step.  Weights and optimizer state are read and
+// Update rules and the sum of squares that clipping needs.  A task is a range of elements; rate, gain (a factor of the
+// gradient) and shrink are arguments of the launch, as they change with every step.  Weights and optimizer state are read and
 // written once, the gradient is read once: bound by memory.
 #include "cpu/kernels/update.h"
 
@@ -22,13 +22,9 @@ struct NamedRule {
 };
 
 constexpr NamedRule kRules[] = {
-    {"SGD", UpdateRule::SGD, 1},
-    {"Nesterov", UpdateRule::Nesterov, 1},
-    {"AdaGrad", UpdateRule::AdaGrad, 1},
-    {"RMSProp", UpdateRule::RMSProp, 1},
-    {"AdaDelta", UpdateRule::AdaDelta, 2},
-    {"Adam", UpdateRule::Adam, 2},
-    {"Accumulate", UpdateRule::Accumulate, 0},
+    {"SGD", UpdateRule::SGD, 1},         {"Nesterov", UpdateRule::Nesterov, 1},     {"AdaGrad", UpdateRule::AdaGrad, 1},
+    {"RMSProp", UpdateRule::RMSProp, 1}, {"AdaDelta", UpdateRule::AdaDelta, 2},     {"Adam", UpdateRule::Adam, 2},
+    {"AdamW", UpdateRule::AdamW, 2},     {"Accumulate", UpdateRule::Accumulate, 0},
 };
 
 }  // namespace
@@ -46,10 +42,11 @@ UpdateLaunch update(int64_t count, const Update& args) {
     check_count(count);
     check_update(args);
     if (!args.dw) throw std::invalid_argument("update: dw is needed");
-    return [=, &kernels = update_kernels()](float rate, float gain) {
+    return [=, &kernels = update_kernels()](float rate, float gain, float shrink) {
         Update now = args;
         now.rate = rate;
         now.gain = gain;
+        now.shrink = shrink;
         parallel_for_ranges(count, kTaskElements, [&](int64_t begin, int64_t end) { kernels.update(now, begin, end); });
     };
 }

@@ -8,11 +8,11 @@
 
 namespace layermem::cpu {
 
-// std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta and Adam only; an
+// std::invalid_argument unless args has the optimizer state of its rule: h0, and h1 for AdaDelta, Adam and AdamW only; an
 // Accumulate has none
 void check_update(const Update& args);
 
-// w, h0 and h1 from dw.  rate and gain of `args` are those that the launch is called with.
+// w, h0 and h1 from dw.  rate, gain and shrink of `args` are those that the launch is called with.
 UpdateLaunch update(int64_t count, const Update& args);
 
 // *out = sum of x^2 over all arrays [or its root], summed in double and rounded once

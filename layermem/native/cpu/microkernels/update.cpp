@@ -11,10 +11,12 @@ namespace {
 // step(w, d, h0, h1) changes w and the state in registers; d is the gradient after gain and weight decay.
 template <class F>
 void update_each(const Update& args, int64_t begin, int64_t end, const F& step) {
-    const V gain = broadcast(args.gain), decay = broadcast(args.decay), one = broadcast(1.0f);
+    const V gain = broadcast(args.gain), decay = broadcast(args.decay), shrink = broadcast(args.shrink),
+            one = broadcast(1.0f);
     for_each_vector(begin, end, [&](int64_t i, auto n) __attribute__((always_inline)) {
         V w = load(args.w + i, n), d = gain * load(args.dw + i, n);
         if (args.decay != 0) d += decay * (args.l1 ? select(w > zero(), one, select(w < zero(), -one, zero())) : w);
+        if (args.shrink != 0) w -= shrink * w;
         V h0 = load(args.h0 + i, n), h1 = args.h1 ? load(args.h1 + i, n) : zero();
         step(w, d, h0, h1);
         store(args.w + i, w, n);
@@ -56,6 +58,7 @@ void update(const Update& args, int64_t begin, int64_t end) {
                 h1 = m * h1 + (one - m) * (u * u);
                 w -= rate * u;
             });
+        case UpdateRule::AdamW:
         case UpdateRule::Adam:  // h0, h1: first and second moment; rate includes the bias correction
             return run([&](V& w, V d, V& h0, V& h1) {
                 h0 = m * h0 + (one - m) * d;

@@ -78,11 +78,6 @@ Node add_node(StepGraph& g, std::vector<Value> reads, std::vector<Value> writes,
                       std::move(overlays));
 }
 
-Bytes node_bytes(const StepGraph& g, Node v) {
-    if (v < 0 || v >= g.node_count()) throw py::index_error("there is no node " + std::to_string(v));
-    return g.node_bytes(v);
-}
-
 Bytes peak(const StepGraph& g, const ActionTuples& actions) {
     return liveness::compute_peak(g, to_actions(g, actions));
 }
@@ -109,7 +104,6 @@ void bind_graph(py::module_& m) {
                     "The paper's model: one value and one gradient per node; the gradient of v reads the gradients of "
                     "its readers and every value they read.")
         .def("finish", &StepGraph::finish, "Checks the graph; additions are rejected afterwards.")
-        .def("node_bytes", &node_bytes, "node"_a, "Bytes of all that a node writes.")
         .def_property_readonly("nodes", &StepGraph::node_count)
         .def_property_readonly("steps", &StepGraph::step_count)
         .def("peak", &peak, "actions"_a, "Exact liveness peak, in bytes, of actions as a plan lists them.");
@@ -217,13 +211,7 @@ void bind_planner(py::module_& m) {
         .def("sets", &SharedPlanner::members_of_sets, "The lower sets, as lists of nodes, by size; {} first, V last.")
         .def("segment", &segment, "lower"_a, "upper"_a,
              "Costs of the segment between two sets, by their indices in sets(): recompute, kept, peak (above what is "
-             "kept below it), and the lower bound of the peak that the search uses.")
-        .def_property_readonly(
-            "segments_known", [](const SharedPlanner& p) { return p.planner().segments_known(); },
-            "Pairs of sets that searches have considered.")
-        .def_property_readonly(
-            "segments_settled", [](const SharedPlanner& p) { return p.planner().segments_settled(); },
-            "Those whose peaks were computed.");
+             "kept below it), and the lower bound of the peak that the search uses.");
 }
 
 }  // namespace

@@ -49,8 +49,6 @@ class LowerSetPlanner {
     const StepGraph& graph() const { return graph_; }
     const LowerSets& sets() const { return sets_; }
     liveness::SegmentCosts& costs() { return costs_; }
-    size_t segments_known() const { return segments_.edge_count(); }
-    size_t segments_settled() const { return segments_.exact_count(); }
 
   private:
     ChainSearch search(const ChainQuery& query, Quanta max_recompute, Deadline& deadline);

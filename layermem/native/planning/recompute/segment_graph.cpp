@@ -17,7 +17,6 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
     Source& source = sources_[static_cast<int>(tier)][from];
     for (const CostBox& done : source.boxes)
         if (done.contains(box)) return source.edges;
-    const size_t count_before = source.edges.size();
     const auto& targets = targets_[static_cast<int>(tier)];
     // Sets are sorted by size, so every superset of `from` has a higher index.
     for (auto to = std::upper_bound(targets.begin(), targets.end(), from); to != targets.end(); ++to) {
@@ -35,7 +34,6 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
         const auto recompute = static_cast<uint32_t>(bound.recompute);
         source.edges.push_back({costs_.kept_bytes(from, *to), bound.peak, *to, recompute, 0});
     }
-    edge_count_ += source.edges.size() - count_before;
     // Boxes inside the new one are no longer needed.
     source.boxes.erase(std::remove_if(source.boxes.begin(), source.boxes.end(),
                                       [&](const CostBox& done) { return box.contains(done); }),

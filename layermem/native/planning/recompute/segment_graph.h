@@ -59,11 +59,8 @@ class SegmentGraph {
         if (!is_useful()) return false;
         edge.peak = costs_.complete_peak(forward);
         edge.is_exact = 1;
-        ++exact_count_;
         return is_useful();
     }
-    size_t edge_count() const { return edge_count_; }
-    size_t exact_count() const { return exact_count_; }
 
   private:
     struct Source {
@@ -76,8 +73,6 @@ class SegmentGraph {
     liveness::SegmentCosts& costs_;
     std::vector<Source> sources_[kFamilies];    // by tier of the target, then by source
     std::vector<SetIndex> targets_[kFamilies];  // the sets of a tier, ascending
-    size_t edge_count_ = 0;
-    size_t exact_count_ = 0;
 };
 
 }  // namespace layermem::planning::recompute
