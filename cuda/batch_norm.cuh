@@ -1,12 +1,12 @@
 // BatchNorm: y = (x - mean) inv_std, a channel at a time, and its gradient.
 //
 //   forward    batch_moments, or the epilogue of conv_fprop -> batch_statistics -> normalize
-//              global_statistics -> normalize             where the moving averages are used instead
-//              without normalize: the statistics step of slices of a batch, by which the first two go on from each other
+//              global_statistics -> normalize             if the moving averages are used instead
+//              without normalize: the statistics step of slices of a batch, in which each slice continues the one before
 //   recompute  normalize alone, from the kept statistics
 //   backward   gradient_sums, or the epilogue of conv_dgrad -> channel_sums over its parts -> batch_norm_backward, which is a step of its own in slices
 //   a Scale, a sum and a ReLU that follow may run in the same passes:
-//   y = relu(factor (x - mean) inv_std + bias + added); so may another BatchNorm with its Scale, as what is added
+//   y = relu(factor (x - mean) inv_std + bias + added); `added` may be another BatchNorm with its Scale
 //   x, y, dy, dx [outer][C][inner] float, or 16 bits (element.cuh) in kernels whose names end in the type's; all else
 //   is float; inner is 1 for channels-last
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 16|x| read, 4|x| written; half in 16 bits: bound by memory
@@ -22,8 +22,8 @@
 
 namespace lm {
 
-// As sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows, of which
-// those up to `at.here` are at hand; those before row 0 were in earlier slices of the batch.
+// Like sum_columns, for moments: `own(row, end, step, column, moments)` gathers a thread's rows.  Rows from `at.here`
+// on are not in this slice of the batch; rows before 0 were in earlier slices.
 template <int V, class Own, class Finish>
 LM_FN void merge_columns(const Columns& at, Own own, Finish finish) {
     LM_SHARED(Moments, lanes, [COLUMN_THREADS][V]);
@@ -63,7 +63,7 @@ struct MomentsArgs {
 
 constexpr int UNIT_LINES = 8;  // threads along the rows of a unit
 
-// The sums over each group of what `term` makes of a thread's values; all threads of the unit get them.
+// Sums, over each group, the values of `term` for a thread's values; all threads of the unit get the result.
 template <int V, class Term>
 LM_FN void sum_unit(float (*lanes)[GROUPS * V], int width, int line, Term term, float (&sums)[GROUPS][V]) {
     const int thread = threadIdx.x;
@@ -92,7 +92,7 @@ LM_FN void sum_unit(float (*lanes)[GROUPS * V], int width, int line, Term term, 
         for (int v = 0; v < V; ++v) sums[g][v] = lanes[thread - line * width][g * V + v];
 }
 
-// The V columns of a row at hand, or of the rows `open` of a unit that an earlier slice began.
+// Returns the V columns of a row of this slice, or of the rows `open` of a unit that an earlier slice began.
 template <int V, class T>
 LM_FN void load_row(float (&values)[V], const T* x, const float* open, const Columns& at, int row, int within,
                     int column) {
@@ -105,11 +105,11 @@ LM_FN void load_row(float (&values)[V], const T* x, const float* open, const Col
         load<V>(values, x + offset_of<V>(at, row, column));
 }
 
-// The unit and the columns of a thread, whose block is one of a grid across x ceil(units / (32 / width)).
+// Returns the unit and the columns of a thread, whose block is one of a grid across x ceil(units / (32 / width)).
 template <int V>
 struct UnitOfThread {
     int line, column, number;
-    int begin, rows;  // from the first row at hand; rows behind that, in this slice and in later ones
+    int begin, rows;  // from the first row of this slice; rows after that, in this slice and in later ones
     bool is_mine, ends_here;
 
     LM_MEMBER UnitOfThread(const Columns& at, int across, int units) {
@@ -199,7 +199,7 @@ struct StatisticsArgs {
     float eps, fraction, unbiased;  // unbiased: n / (n - 1)
 };
 
-// A fraction of 0 leaves nothing of the old sum, whatever it holds.
+// A fraction of 0 discards the old sum, whatever it holds.
 LM_FN void move_average(float& sum, float fraction, float value) {
     sum = fraction == 0.0f ? value : fraction * sum + value;
 }
@@ -255,7 +255,7 @@ LM_KERNEL(move_averages, AveragesArgs, p, 256) {
     }
 }
 
-// global_statistics: the averages that the moving sums stand for; before any training they are 0, as in Caffe.
+// global_statistics: the averages from the moving sums; before any training they are 0, as in Caffe.
 //   mean, inv_std [C] float written     launch   one thread a channel, block 256
 struct GlobalArgs {
     float* mean;
@@ -296,7 +296,7 @@ LM_FN int channel_at(unsigned i, const Divider& by_inner, const Divider& by_chan
     return block - divide(block, by_channels) * by_channels.divisor;
 }
 
-// The first of the V elements of each of a thread's groups, whose loads are in flight together.
+// Returns the first of the V elements of each of a thread's groups, whose loads are in flight together.
 template <class T>
 constexpr int NORMALIZE_GROUPS = 16 / sizeof(T);
 constexpr int BACKWARD_GROUPS = 2;
@@ -306,7 +306,7 @@ LM_FN unsigned group_at(int g) {
     return (blockIdx.x * (256u * GROUPS) + 256u * g + threadIdx.x) * V;
 }
 
-// The bits of the V elements from i on, of lanes whose elements follow each other; called by all lanes.
+// Returns the bits of the V elements from i on, for lanes with consecutive elements; called by all lanes.
 template <int V>
 LM_FN void put_bits(unsigned char* mask, unsigned bits, unsigned i, unsigned count) {
     bits <<= i % 8;

@@ -1,5 +1,5 @@
-// The backward steps of BatchNorm: the sums over a channel that its gradient needs, and the gradient of x.  batch_norm.cuh has
-// the formula and the forward steps.
+// The backward steps of BatchNorm: the sums over a channel that its gradient needs, and the gradient of x.
+// batch_norm.cuh has the formula and the forward steps.
 //
 //   order      gradient_sums, or the epilogue of conv_dgrad -> channel_sums over its parts -> batch_norm_backward
 //   launch     each kernel states its own
@@ -11,8 +11,8 @@
 
 namespace lm {
 
-// gradient_sums: of dy, and of dy y, in each unit of rows (gradient_sums.cuh).  Over all units they are the gradients of
-// bias and factor, where a Scale follows.
+// gradient_sums: sums of dy and of dy y in each unit of rows (gradient_sums.cuh).  Over all units they are the
+// gradients of bias and factor, if a Scale follows.
 //   parts [units][2][C] float written     x, dy [outer][C][inner] read, mean, inv_std [C] float read
 //   at.open [2][128][C] float written and read: the rows of x and of dy of a unit that goes on in a later slice
 //   launch   as batch_moments
@@ -90,7 +90,7 @@ LM_FN void gradient_sums_of(const GradientSumsArgs<T>& p) {
 LM_KERNEL_OF_ELEMENTS(gradient_sums_v4, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<4>)
 LM_KERNEL_OF_ELEMENTS(gradient_sums_v1, GradientSumsArgs, COLUMN_THREADS, gradient_sums_of<1>)
 
-// batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std, times factor where a Scale follows
+// batch_norm_backward: dx = (dy - mean(dy) - y mean(dy y)) inv_std, times factor if a Scale follows
 //   dx written or added to; may lie on dy or x      sums [2][C] float read
 //   launch   a thread takes 2 V elements: grid ceil(count / (512 V)), block 256
 template <class T>
@@ -107,7 +107,7 @@ struct BatchNormBackwardArgs {
     float inv_count;  // 1 / elements of a channel
 };
 
-// dy, the gradient of what is normalized of V columns of x from c on, becomes that of x.
+// Turns dy, the gradient of the normalized values, into the gradient of V columns of x from c on.
 template <int V>
 LM_FN void gradient_of_columns(float (&dy)[V], const float (&x)[V], const TermsOfColumns<V>& terms_of,
                                const float* factors, const float* sums, int c, int channels, float inv_count) {

@@ -50,10 +50,10 @@ LM_CHANNEL_SUMS(channel_sums_product, 1, x* b)
 LM_CHANNEL_SUMS(channel_sums_prelu, 4, b > 0.0f ? 0.0f : x * b)
 LM_CHANNEL_SUMS(channel_sums_prelu, 1, b > 0.0f ? 0.0f : x * b)
 
-// sum_splits: y = sum of `splits` arrays that lie one behind the other, always in their order.
+// sum_splits: y = sum of `splits` consecutive arrays, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read
 //   begun [count] float read, or null: the sum of the splits before these; may be y
-//   left [count] float written, or null: the array behind the splits, which is not complete (wgrad_slices.py)
+//   left [count] float written, or null: the array after the splits, which is incomplete (wgrad_slices.py)
 //   launch   `width` lanes of V elements across, 256 / width splits down, 4 or 8 times: grid
 //            ceil(count / (width V)), block 256.  All threads load splits, and those of the first line add them
 //   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `begun` and `left`: bound by memory

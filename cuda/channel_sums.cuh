@@ -1,16 +1,16 @@
-// Sums per channel over everything else: how biases, scales and batch statistics come about.
+// Sums per channel over all other axes, for biases, scales and batch statistics.
 //
-// The blob is [outer][columns][inner] in memory (inner is 1 for channels-last); row r of it is place r % inner of block
-// r / inner, so there are outer x inner rows of `columns` elements.
-// A block takes `width` x V columns, width = 1, 2, .. 32 lanes of a row, and every 256/width-th row of its part; its
-// lanes meet in shared memory in a tree.  With several parts (gridDim.y) the parts' sums are rows of a matrix
-// themselves, to be summed by channel_sums.  So the order of additions depends on the shape alone.
+// The blob is [outer][columns][inner] in memory (inner is 1 for channels-last); row r is place r % inner of block r /
+// inner, so there are outer x inner rows of `columns` elements. A block takes `width` x V columns, width = 1, 2, .. 32
+// lanes of a row, and every 256/width-th row of its part; its lanes are added in shared memory in a tree.  With several
+// parts (gridDim.y) the parts' sums are rows of a matrix, to be summed by channel_sums.  So the order of additions
+// depends only on the shape.
 //
-// A thread loads IN_FLIGHT values of V floats before it uses the first: memory is slow to answer, not to deliver.
+// A thread loads IN_FLIGHT values of V floats before it uses the first, to hide the latency of memory.
 //
-// With a slice of the batch only `here` of the rows are at hand, from row `first` on, and the grid has the parts that
-// they meet.  A part that a slice does not finish leaves the sums of its threads in `open`, and the next slice goes on
-// from there, so that every addition is one of the whole batch.
+// A slice of the batch has only `here` of the rows, from row `first` on, and the grid has the parts of these rows.  A
+// part that a slice does not finish leaves the sums of its threads in `open`, and the next slice continues from there,
+// so that every addition is one of the whole batch.
 #pragma once
 #include "element.cuh"
 
@@ -30,16 +30,16 @@ struct Columns {
     Divider by_inner;
 };
 
-// Which part of the sums this block computes.
+// Returns the part of the sums that this block computes.
 LM_FN int part_of(const Columns& at) { return at.first_part + static_cast<int>(blockIdx.y); }
 
-// The first of the V columns that this thread sums.
+// Returns the first of the V columns that this thread sums.
 template <int V>
 LM_FN int column_of(const Columns& at) {
     return (static_cast<int>(blockIdx.x) * at.width + static_cast<int>(threadIdx.x) % at.width) * V;
 }
 
-// Where (row, column) lies, row counted from the first at hand.  V is 4 only where inner is 1.
+// Returns the offset of (row, column), with row counted from the first of this slice.  V is 4 only if inner is 1.
 template <int V>
 LM_FN int offset_of(const Columns& at, unsigned row, int column) {
     if constexpr (V == 4) return static_cast<int>(row) * at.pitch + column;
@@ -52,7 +52,7 @@ template <int V, int INPUTS, class T, class Use>
 LM_FN void visit_rows(const Columns& at, const T* const (&x)[INPUTS], int first, int end, int step, int column,
                       Use use) {
     constexpr int ROWS = IN_FLIGHT<V> / INPUTS > 0 ? IN_FLIGHT<V> / INPUTS : 1;
-    const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows behind the last may pass 2^31
+    const unsigned stop = static_cast<unsigned>(end);  // unsigned: rows after the last may pass 2^31
 #pragma unroll 1
     for (unsigned row = static_cast<unsigned>(first); row < stop; row += ROWS * step) {
         Elements<V, T> in[ROWS][INPUTS];

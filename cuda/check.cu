@@ -1,6 +1,6 @@
-// Kernels that check the others on a GPU: whole numbers as operands, convolutions computed naively, a comparison of bits.
-// Whole numbers from -2 to 2 are exact in fp32, tf32, bfloat16 and float16, and so are their sums in fp32 below 2^24.
-// So every engine, precision, tile and order of sums must give the bits of the naive kernels.
+// Kernels that check the others on a GPU: integer operands, naive convolutions, a comparison of bits. Integers from -2
+// to 2 are exact in fp32, tf32, bfloat16 and float16, and so are their sums in fp32 below 2^24. So every engine,
+// precision, tile and order of sums must give the bits of the naive kernels.
 #include "conv_problem.cuh"
 #include "element.cuh"
 
@@ -9,7 +9,7 @@ using namespace lm;
 constexpr int THREADS = 256;
 constexpr int RUN = 32;  // consecutive elements; one run in `every` is computed, or compared
 
-// The element that a thread computes or compares, in blobs of which every `every`th run is looked at.
+// The element that a thread computes or compares, in blobs of which every `every`th run is checked.
 LM_FN long long element_of(long long thread, int every) { return thread / RUN * RUN * every + thread % RUN; }
 
 LM_FN long long my_thread() { return blockIdx.x * static_cast<long long>(THREADS) + threadIdx.x; }

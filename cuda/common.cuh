@@ -1,4 +1,4 @@
-// What families of kernels share: vector accesses, division by a number known at plan time, sums of warps and blocks.
+// Common parts of kernels: vector accesses, division by a number known at plan time, sums of warps and blocks.
 //
 // Source is compiled with -fmad=false: a product and a sum round separately unless the kernel says fmaf, so that a
 // kernel gives the same bits on a GPU and under the emulator, up to the GPU's own exp, log and pow.
@@ -55,8 +55,8 @@ LM_FN void store(float* to, const float (&from)[V]) {
         *to = from[0];
 }
 
-// As store, in shared memory.  Where the compiler cannot tell that an address is one there, as in a ring of stages, a plain
-// store takes a generic one, of two registers.
+// Like store, in shared memory.  If the compiler cannot prove that an address is in shared memory, as in a ring of
+// stages, a plain store uses a generic address of two registers.
 template <int V>
 LM_FN void store_shared(float* to, const float (&from)[V]) {
     check_aligned(to, V * 4);
@@ -79,7 +79,7 @@ LM_FN float (&four(float (&all)[N], int i))[4] {
     return *reinterpret_cast<float (*)[4]>(all + i);
 }
 
-// Writes the values, or adds them to what is there: gradients of several readers meet in one buffer.
+// Writes the values, or adds them to the old ones: gradients of several readers are added in one buffer.
 template <int V>
 LM_FN void put(float* to, float (&values)[V], bool accumulate) {
     if (accumulate) {
@@ -93,7 +93,7 @@ LM_FN void put(float* to, float (&values)[V], bool accumulate) {
 
 LM_FN void put(float* to, float value, bool accumulate) { *to = accumulate ? *to + value : value; }
 
-// max(x, 0), but a NaN stays one: fmaxf would hide it.
+// Returns max(x, 0), but a NaN stays one: fmaxf would hide it.
 LM_FN float positive(float x) { return x < 0.0f ? 0.0f : x; }
 
 // ---- sums in a fixed order ------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ LM_FN float warp_max(float value) {
     return value;
 }
 
-// The sum over a block of up to 1024 threads, whole warps; every thread gets it.  `lanes` is shared, [33].
+// Returns the sum over a block of up to 1024 threads, in whole warps, to every thread.  `lanes` is shared, [33].
 LM_FN float block_sum(float value, float* lanes) {
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     value = warp_sum(value);

@@ -1,4 +1,4 @@
-// What ranks do together: parts of a gradient that came from other ranks, added in their order.
+// The kernel of communication between ranks: parts of a gradient from other ranks, added in their order.
 #include "common.cuh"
 
 using namespace lm;

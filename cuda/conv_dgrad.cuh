@@ -40,7 +40,7 @@ LM_FN PhaseAxis phase_axis(int phase, int kernel, int stride, int pad, int dilat
     return c;
 }
 
-// The taps of a phase, in the maps and in the weights.
+// The taps of a phase, by their places in the maps and in the weights.
 struct PhaseTaps {
     TapSteps maps;
     int pitch;               // of an output in the weights
@@ -55,7 +55,7 @@ LM_FN PhaseTaps phase_taps(const PhaseAxis& down, const PhaseAxis& right, const 
             down.every * line};
 }
 
-// The weights of one column of a dgrad: element k is that of (tap of the phase, output).
+// The weights of one column of a dgrad: element k is the weight of (tap of the phase, output).
 template <int V, class E>
 struct PhaseWeights {
     using Element = E;
@@ -87,8 +87,8 @@ struct PhaseWeights {
     }
 };
 
-// A thread's runs of a tile of a blob that lies as C does, in shared memory.  It reads what it has copied itself: it waits
-// for no other thread, and no bank is asked twice.
+// A thread's runs of a tile of a blob with the layout of C, in shared memory.  It reads only its own copies, so it
+// waits for no other thread, and no bank is read twice.
 template <class T, class Product>
 struct OwnRuns {
     static constexpr int FLOATS = T::M * T::N, RUNS = Product::COLUMNS / 4;
@@ -98,7 +98,7 @@ struct OwnRuns {
 
     LM_MEMBER explicit OwnRuns(float* shared) : first(shared + 4 * threadIdx.x) {}
 
-    // That of columns n_of(j) .. of row i, four of them.
+    // The place of columns n_of(j) .. of row i, four of them.
     LM_MEMBER float* place(int i, int j) const { return first + (i * RUNS + j / 4) * 4 * T::THREADS; }
 
     template <class E>
@@ -106,14 +106,14 @@ struct OwnRuns {
         async_copy<4 * sizeof(E)>(place(i, j), from, inside);
     }
 
-    // N elements from j on.
+    // Returns N elements from j on.
     template <class E, int N>
     LM_MEMBER void take(float (&values)[N], int i, int j) const {
         load<N>(values, reinterpret_cast<const E*>(place(i, j)) + j % 4);
     }
 };
 
-// What conv_dgrad does beside storing its tile and after it: by default nothing (else conv_sums.cuh).
+// The additional work of conv_dgrad while and after it stores its tile: none by default (see conv_sums.cuh).
 struct NoMore {
     static constexpr bool KEEPS_TILE = false;
 
@@ -125,9 +125,9 @@ struct NoMore {
     LM_MEMBER void end(const Product&, float*, const ConvProblem&, int, int) const {}
 };
 
-// store_tile of runs of four for conv_dgrad.  What `c` holds already comes through `shared`, which held the ring of stages,
-// for the whole tile at once, and the bits `kept` beside it: a wait for memory takes as long as some stages.  What `then`
-// fetches of a run takes the place of what was there.  Called by all threads.
+// store_tile in runs of four for conv_dgrad.  The old values of `c` come through `shared`, which held the ring of
+// stages, for the whole tile at once, together with the bits `kept`: a wait for memory takes as long as some stages.
+// Data that `then` fetches for a run replaces its old values.  Called by all threads.
 template <class T, class Product, class E, class RowOf, class Then>
 LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, int n0, const ConvProblem& conv,
                           const float* bias, bool accumulate, const unsigned char* kept, const Then& then) {
@@ -137,7 +137,7 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
     constexpr int AT_ONCE = T::THREADS > 128 || IS_NARROW<E> ? ROWS / 2 : ROWS;
     const OwnRuns<T, Product> runs(shared);
     const auto is_inside = [&](int row, int j) { return row >= 0 && n0 + product.n_of(j) < conv.channels; };
-    // Where the run lies.  One of a row that is not there has an aligned address as well, since copies of zeros need one.
+    // Returns the offset of the run.  An absent row has an aligned address as well, since copies of zeros need one.
     const auto place_of = [&](int row, int j) { return max(row, 0) + n0 + product.n_of(j); };
     if (accumulate || Then::KEEPS_TILE) block_sync();  // no thread reads the last stage any more
     if (accumulate) {
@@ -212,8 +212,8 @@ LM_FN void set_phase(PhaseAxis* axes, PhaseTaps* taps, const ConvProblem& conv, 
     taps[0] = phase_taps(axes[0], axes[1], conv);
 }
 
-// The pixels of the rows of a tile, those from number `first` on of the phase's `count`: (offset of the window under tap
-// 0, its row, its column, pixel or -1).  Called by all threads.
+// Returns the pixels of the rows of a tile, from number `first` on of the phase's `count`: (offset of the window under
+// tap 0, its row, its column, pixel or -1).  Called by all threads.
 template <class T>
 LM_FN void list_pixels(int4* pixels, const ConvProblem& conv, const PhaseAxis& down, const PhaseAxis& right, int first,
                        int count) {
@@ -245,14 +245,14 @@ LM_FN void add_dgrad(Product& product, float* shared, const int4* pixels, const 
 }
 
 // conv_dgrad, per phase: M = N Hp Wp pixels, N = C/g, k = (tap of the phase, output).  Each pixel belongs to one phase
-// and is written once.  With one tap, the outputs may be a band of whole stages (but for the last band): bands that
-// resume each other's sums add in the order of all outputs.
+// and is written once.  With one tap, the outputs may be a band of whole stages (except the last band): bands that
+// continue each other's sums add in the order of all outputs.
 template <class T, class Product, int V, class E, class Weights, class Then = NoMore>
 LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {}) {
     constexpr int RUN = V > 1 ? 4 : 1;
     LM_DYN_SHARED(float, shared);
     LM_SHARED(int4, pixels, [T::M]);  // (offset of the window under tap 0, its row, its column, pixel or -1)
-    // Rows and columns; in shared memory, as are `taps`, to leave registers to the product.
+    // Rows and columns are in shared memory, like `taps`, to leave registers to the product.
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
     LM_SHARED(int, column_of_tile, [1]);  // its first, where there are few registers

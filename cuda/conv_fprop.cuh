@@ -1,4 +1,4 @@
-// conv_fprop, and the epilogues of tiles that all sums over windows store.  Notation: conv.cuh.
+// conv_fprop, and the epilogues of tiles for all sums over windows.  Notation: conv.cuh.
 #pragma once
 #include "conv_problem.cuh"
 #include "implicit_gemm.cuh"
@@ -33,10 +33,10 @@ struct ConvFpropArgs {
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
 //
-// Elements whose bit of `kept` is not set become zero, laid out as Epilogue::mask; a null pointer keeps all.
+// Elements with a cleared bit in `kept`, which has the layout of Epilogue::mask, become zero; a null pointer keeps all.
 //
-// Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used: a load takes hundreds of
-// cycles; but for bits of single elements, whose loads would take more registers than there are.
+// Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used, because a load takes
+// hundreds of cycles; bits of single elements are not, because their loads would need too many registers.
 template <int RUN, class T, int AT_ONCE, class Product, class E, class RowOf>
 LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
                       const unsigned char* kept = nullptr) {
@@ -109,7 +109,7 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
     }
 }
 
-// The values of C as a blob of E holds them, with their bias.
+// Returns the values of C, with their bias, as a blob of E stores them.
 template <class E, class Product>
 LM_FN void make_stored(Product& product, const float* bias, int n0, int columns) {
     constexpr int PAIR = 2;
@@ -136,7 +136,7 @@ LM_FN void make_stored(Product& product, const float* bias, int n0, int columns)
     }
 }
 
-// Stores C without an epilogue, as store_tile does.
+// Stores C without an epilogue, like store_tile.
 template <int RUN, class Product, class E, class RowOf>
 LM_FN void store_as_is(const Product& product, E* c, RowOf row_of, int n0, int columns) {
 #pragma unroll
@@ -153,14 +153,14 @@ LM_FN void store_as_is(const Product& product, E* c, RowOf row_of, int n0, int c
     }
 }
 
-// A sum of a column of the tile.
+// A sum over a column of the tile.
 struct ColumnSum {
     int n;
     float value;
 };
 
-// The moments of group number q of the warp's rows, of which the first `count` are there: all of them, if WHOLE.  Means go
-// to group[n] for column n of the tile, and M2's T::N behind them.  Called by all lanes.
+// Computes the moments of group number q of the warp's rows, of which the first `count` exist: all of them, if WHOLE.
+// Means go to group[n] for column n of the tile, and M2's T::N after them.  Called by all lanes.
 template <class T, bool WHOLE, class Product>
 LM_FN void store_group(const Product& product, float* group, int q, int count) {
     constexpr int EACH = Product::LANES;  // rows of a group that a lane has
@@ -200,9 +200,9 @@ LM_FN void store_group(const Product& product, float* group, int q, int count) {
     }
 }
 
-// The moments of the tile, of which the first `rows` rows are there, or all if WHOLE, in two steps: those of each group of
-// rows, while the tile is in registers, into `shared`, which holds the ring of stages; then those of the unit.  Called by
-// all threads.
+// Computes the moments of the tile, of which the first `rows` rows exist, or all if WHOLE, in two steps: first of each
+// group of rows, while the tile is in registers, into `shared`, which held the ring of stages; then of the unit.
+// Called by all threads.
 template <class T, bool WHOLE, class Product>
 LM_FN void group_moments(const Product& product, float* shared, int rows) {
     static_assert(T::M % UNIT_ROWS == 0 && T::WARP_M % GROUP_ROWS == 0, "a tile has whole units, a warp whole groups");
@@ -214,7 +214,7 @@ LM_FN void group_moments(const Product& product, float* shared, int rows) {
     }
 }
 
-// Those of column n0 of the first unit go to parts[n0], and pitch behind it; those of the next one 2 pitch behind.
+// Stores the moments of column n0 of the first unit at parts[n0] and parts[n0 + pitch]; of the next one 2 pitch later.
 template <class T>
 LM_FN void store_moments(const float* shared, float* parts, int pitch, int rows, int n0, int columns) {
     block_sync();
@@ -233,7 +233,7 @@ LM_FN void store_moments(const float* shared, float* parts, int pitch, int rows,
     }
 }
 
-// The block's tile of C, of `columns` columns.
+// The block's tile of C, which has `columns` columns.
 template <class T>
 struct Place {
     int m, n;
@@ -245,13 +245,14 @@ struct Place {
     }
 };
 
-// Whether all rows of the block's tile are among the first `rows` of C; without the division that Place takes.
+// Returns whether all rows of the block's tile are among the first `rows` of C, without the division of Place.
 template <class T>
 LM_FN bool has_whole_tile(int rows, int columns) {
     return static_cast<int>(blockIdx.x) < rows / T::M * ((columns + T::N - 1) / T::N);
 }
 
-// The epilogue of conv_fprop, for the tile from column n0 of a group on.  window_of says the window of a row, or -1.
+// Applies conv_fprop's epilogue to the tile from column n0 of a group on.  window_of returns the window of a row, or
+// -1.
 template <class T, class Product, class Image, class Maps, class Weights, class WindowOf>
 LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Image, Maps, Weights>& p, int group,
                          int n0, WindowOf window_of) {
@@ -283,7 +284,7 @@ LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Im
             return;
         }
     }
-    // Rows: large blocks lack registers, and so do small ones of which many are to run at once.
+    // Rows at a time: large blocks lack registers, and so do small ones if many of them run at once.
     constexpr int AT_ONCE = T::THREADS > 128 || T::A_FLOATS == 0 ? 1 : 2;
     if (has_runs)
         store_tile<4, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
@@ -291,8 +292,8 @@ LM_FN void store_windows(Product& product, float* shared, const ConvFpropArgs<Im
         store_tile<1, T, AT_ONCE>(product, p.maps, row_of, n0, conv.outputs, epilogue);
 }
 
-// The window at (line, column) of an image's maps as a row of A: (offset of its first tap, its row, its column, `number`),
-// where number is -1 for a row that is not there.
+// Returns the window at (line, column) of an image's maps as a row of A: (offset of its first tap, its row, its column,
+// `number`), where number is -1 for an absent row.
 LM_FN int4 window_at(const ConvProblem& conv, int image, int line, int column, int number) {
     const int h = line * conv.stride_h - conv.pad_h, w = column * conv.stride_w - conv.pad_w;
     const int offset = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
@@ -318,7 +319,7 @@ LM_FN void add_fprop(Product& product, float* shared, const int4* windows, const
 template <class T, class Product, int V, class Image, class Maps, class Weights>
 LM_FN void conv_fprop(const ConvFpropArgs<Image, Maps, Weights>& p) {
     LM_DYN_SHARED(float, shared);
-    LM_SHARED(int4, windows, [T::M]);  // read again behind the product, which needs the registers
+    LM_SHARED(int4, windows, [T::M]);  // read again after the product, which needs the registers
     const ConvProblem& conv = p.problem;
     const Place<T> place(conv.outputs);
     const int group = blockIdx.z, first = place.m, n0 = place.n;

@@ -1,26 +1,26 @@
 // conv_fprop_patch: conv_fprop of images of few channels, with each tile's part of the image in shared memory.
 //
-// The taps of a row of a window are neighbours in memory, and windows of a tile overlap.  So a block copies the rows of
-// the image that its windows see once, 16 bytes at a time, and products read A there: element k of a window lies at
-// the window's place plus that of k, of which shared memory holds a table.  B comes through the ring of stages.
+// The taps of a row of a window are neighbours in memory, and windows of a tile overlap.  So a block copies the image
+// rows of its windows once, 16 bytes at a time, and products read A there: element k of a window lies at the window's
+// place plus that of k, from a table in shared memory.  B comes through the ring of stages.
 //
-//   patch    per image that the tile meets a segment: rows of the image as they are, `gap` zeros before each row and
-//            behind the last one, which are the padding left and right; rows of the padding above and below are zeros.
-//            A row has the same place among 16 bytes as in memory; gap is a multiple of 4 floats, so all rows have
+//   patch    one segment per image of the tile: rows of the image with `gap` zeros before each row and after the last
+//            one, which are the padding left and right; rows of the padding above and below are zeros.  Each row has the
+//            same alignment to 16 bytes as in memory; gap is a multiple of 4 floats, so all rows have the same one
 //   launch   as conv_fprop; dynamic shared memory: Product::STAGES stages of B, the table, the patch
 //            (layermem/backends/cuda/conv_patch.py has the sizes)
 //   traffic  the patch and B once per tile, through L2
-//   banks    a read of A has four elements of eight windows; by 12 floats apart, or 3, they meet different banks, by 6
-//            two each meet
+//   banks    a read of A has four elements of eight windows; at a distance of 12 or 3 floats they use different banks, at
+//            6 two share each bank
 //   assumes  image and weights in fp32
-//   order    that of conv_fprop: the same steps along k, and so the same bits
+//   order    as in conv_fprop: the same steps along k, and so the same bits
 //   source   Caffe base_conv_layer.cpp, as conv_fprop
 #pragma once
 #include "conv.cuh"
 
 namespace lm {
 
-// A tile without A in its stages.
+// A tile whose stages have no A.
 template <int N, int BLOCKS>
 struct PatchTile : Tile<128, N, 32, N, BLOCKS> {
     static constexpr int A_FLOATS = 0, STAGE_FLOATS = N * DEPTH;
@@ -29,7 +29,7 @@ struct PatchTile : Tile<128, N, 32, N, BLOCKS> {
 using P128x96 = PatchTile<96, 2>;
 using P128x64 = PatchTile<64, 3>;
 
-// What a block has of the image.  Places are floats from the begin of shared memory.
+// A block's part of the image.  Places are floats from the start of shared memory.
 struct Patch {
     const ConvProblem& conv;
     const float* image;
@@ -54,19 +54,19 @@ struct Patch {
         rows_of_image = rows(0, conv.maps_h - 1);
     }
 
-    // That lines `from` to `to` of windows see.
+    // Returns the rows that lines `from` to `to` of windows read.
     LM_MEMBER int rows(int from, int to) const { return (to - from) * conv.stride_h + reach; }
 
-    // Of the image's part, the first line of windows.
+    // Returns the first line of windows of the image's part.
     LM_MEMBER int line_of(int of_image) const { return of_image == first_image ? first_line : 0; }
 
-    // Floats of a segment: one gap more, and up to three until rows have their place among 16 bytes.
+    // Returns the floats of a segment: one additional gap, and up to three floats to align rows to 16 bytes.
     LM_MEMBER int size(int rows) const { return gap + (rows * pitch + 3 + 3) / 4 * 4; }
 
-    // The first row that the segment has of the image.
+    // Returns the first row of the image in the segment.
     LM_MEMBER int row_of(int of_image) const { return line_of(of_image) * conv.stride_h - conv.pad_h; }
 
-    // Where that row begins.
+    // Returns the place of that row.
     LM_MEMBER int place_of(int of_image) const {
         const int number = of_image - first_image;
         const int segment = number == 0 ? 0 : size(first_rows) + (number - 1) * size(rows_of_image);
@@ -75,10 +75,10 @@ struct Patch {
         return at + segment + gap + among;
     }
 
-    // A place that holds zero.
+    // Returns a place that holds zero.
     LM_MEMBER int zero() const { return place_of(first_image) - 1; }
 
-    // Starts the copies of all rows, a warp each in turns.
+    // Starts the copies of all rows; warps take rows in turn.
     template <int WARPS>
     LM_MEMBER void copy(float* shared) const {
         for (int of_image = first_image; of_image <= last_image; ++of_image) {
@@ -87,7 +87,7 @@ struct Patch {
             for (int i = static_cast<int>(threadIdx.x) / WARP; i < count; i += WARPS) {
                 const int h = row_of(of_image) + i;
                 const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(conv.height);
-                // Of a row of the padding, too, whose zeros are copied from there: it is aligned as its place is.
+                // A row of the padding needs an aligned source too, from which zeros are copied.
                 const long long from = static_cast<long long>(of_image * conv.height + h) * row;
                 copy_row(shared + place + i * pitch, image + from, -(place + i * pitch) & 3, inside,
                          i + 1 == count ? gap : 0);
@@ -95,7 +95,7 @@ struct Patch {
         }
     }
 
-    // Starts the copies of a row, of the gap before it and of `behind` zeros; `head` floats come before 16 bytes begin.
+    // Starts the copies of a row, of the gap before it and of `behind` zeros; `head` floats precede 16-byte accesses.
     LM_MEMBER void copy_row(float* to, const float* from, int head, bool inside, int behind) const {
         head = min(head, row);
         const int chunks = (row - head) / 4, tail = head + 4 * chunks;
@@ -108,7 +108,7 @@ struct Patch {
     }
 };
 
-// A of multiply(): there is nothing to copy.
+// A of multiply(), which needs no copies.
 struct NoCopies {
     static constexpr int COPIES = 0;
     static constexpr bool SPREADS = true, WIDENS = false;
@@ -118,8 +118,8 @@ struct NoCopies {
     LM_MEMBER void place(float*, int) {}
 };
 
-// B of multiply(): its copies are few, so that they may be written out between products.  On sm_100 there are no registers
-// for all of their addresses beside operands in parts.
+// B of multiply(): it has few copies, so they may be unrolled between products.  On sm_100 there are not enough
+// registers for all of their addresses and for operands in two parts.
 template <class Product>
 constexpr bool LACKS_ADDRESSES = LM_ARCH >= 1000 && !Product::ROWS_IN_REGISTERS;
 

@@ -1,4 +1,4 @@
-// The geometry of a convolution, as the kernels that compute one take it.
+// The geometry of a convolution, as an argument of kernels.
 #pragma once
 
 namespace lm {

@@ -1,9 +1,9 @@
-// conv_dgrad_sums: conv_dgrad, and from its epilogue the sums that backward of the BatchNorm before it needs, which would
-// read what conv_dgrad writes (gradient_sums.cuh).
+// conv_dgrad_sums: conv_dgrad, whose epilogue also sums its result for backward of the BatchNorm before it
+// (gradient_sums.cuh).
 //
 //   launch   as conv_dgrad, of tiles of whole units
 //   traffic  as conv_dgrad, and x once
-//   assumes  as _v4 or _v8; one phase, so that rows of the tile are pixels one after the other
+//   assumes  as _v4 or _v8; one phase, so that rows of the tile are consecutive pixels
 //   source   Caffe batch_norm_layer.cu, Backward_gpu: the sums over dy and over dy * x that it begins with
 #pragma once
 #include "conv.cuh"
@@ -26,8 +26,8 @@ struct ConvDgradSumsArgs {
     NormGradient<E> norm;
 };
 
-// What the epilogue has in shared memory: the tile of x, as OwnRuns has it; the numbers of each column, which are mean,
-// inv_std, factor and bias; and the sums of each group of rows.  The host reserves as much (gemm_tiles.py).
+// The epilogue's shared memory: the tile of x, as in OwnRuns; mean, inv_std, factor and bias of each column; and the
+// sums of each group of rows.  The host reserves as much (gemm_tiles.py).
 template <class T>
 struct SumsMemory {
     static constexpr int NUMBERS = 4;
@@ -37,7 +37,7 @@ struct SumsMemory {
     LM_MEMBER explicit SumsMemory(float* shared) : numbers(shared + T::M * T::N), groups(numbers + NUMBERS * T::N) {}
 };
 
-// Starts the copies of the numbers of each column.
+// Starts the copies of the operands of each column.
 template <class T, class E>
 LM_FN void copy_numbers(float* to, const NormGradient<E>& norm, int channel, int columns) {
     constexpr int CHUNKS = T::N / 4;
@@ -51,7 +51,7 @@ LM_FN void copy_numbers(float* to, const NormGradient<E>& norm, int channel, int
     async_copy<16>(to + number * T::N + n, from + channel + n, n < columns && (number < 2 || norm.epilogue.relu));
 }
 
-// The sums of group number `q` of the warp's rows; in rows that are not there the tile and x are zeros.  Called by all
+// Computes the sums of group number `q` of the warp's rows; in absent rows the tile and x are zeros.  Called by all
 // lanes.
 template <class T, class E, class Product>
 LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, const SumsMemory<T>& memory,
@@ -95,7 +95,7 @@ LM_FN void sum_group(const Product& product, const OwnRuns<T, Product>& x_runs, 
     }
 }
 
-// Those of the first column and unit go to parts[0] and parts[pitch], those of the next unit 2 pitch behind.
+// Stores the sums of the first column and unit at parts[0] and parts[pitch], those of the next unit 2 pitch after.
 template <class T>
 LM_FN void store_unit_sums(const float* of_groups, float* parts, int pitch, int rows, int columns) {
     static_assert(T::M / UNIT_ROWS * T::N <= T::THREADS, "a thread has a column of a unit");
@@ -108,8 +108,7 @@ LM_FN void store_unit_sums(const float* of_groups, float* parts, int pitch, int 
             sum_groups([&](int g) { return groups[(GRADIENT_TERMS * g + k) * T::N]; });
 }
 
-// What conv_dgrad does with a tile beside storing it.  Copies of x are started as soon as their place is free, those of each
-// group of rows together.
+// The additional work of conv_dgrad on a tile.  Copies of x start as soon as their place is free, by groups of rows.
 template <class T, class Product, class E>
 struct SumTile {
     static constexpr bool KEEPS_TILE = true;
@@ -136,7 +135,7 @@ struct SumTile {
         const SumsMemory<T> memory(shared);
         const int rows = conv.images * conv.height * conv.width - first;
         async_wait<WARP_GROUPS - 1>();
-        block_sync();  // the numbers of all threads are there
+        block_sync();  // the numbers of all threads are stored
         sum_group<T, E>(product, runs, memory, norm.epilogue, 0);
         if constexpr (WARP_GROUPS > 1) {
             async_wait<0>();
@@ -161,7 +160,7 @@ using PackedDgradSumsArgs = ConvDgradSumsArgs<E, E>;
 #define LM_DGRAD_SUMS(tile, T, Product, E) LM_DGRAD_SUMS_OF(ConvDgradSumsArgs<E>, tile, T, Product, 4, E)
 #define LM_DGRAD_SUMS_PACKED(tile, T, Product, E) LM_DGRAD_SUMS_OF(PackedDgradSumsArgs<E>, tile, T, Product, 8, E)
 
-// All tiles of whole units that every product has.
+// All tiles with whole units, which every product has.
 #define LM_DGRAD_SUMS_TILES(Product, E)          \
     LM_DGRAD_SUMS(128x128, T128x128, Product, E) \
     LM_DGRAD_SUMS(128x64, T128x64, Product, E)   \

@@ -1,14 +1,14 @@
-// The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh).  Notation and arguments are those of
-// conv.cuh; what differs:
+// The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh).  Notation and arguments are those
+// of conv.cuh; the differences are:
 //
 //   launch   grid (at most the tiles of C, 1, groups or groups x phases), or for weight gradients (at most the tiles of all
 //            groups and splits, 1, 1), block T::ALL_THREADS, dynamic shared memory T::SHARED_BYTES; a block takes several
-//            tiles where there are more than the grid has
+//            tiles if there are more than the grid has
 //   traffic  each operand once per tile of the other side, through L2
 //   weights  of packed operands are tiles (weight_tiles.cuh), whose stages are copied at once
-//   moments  by kernels of their own, conv_fprop_moments and, for sums, conv_dgrad_sums (warpgroup_units.cuh); of packed
-//            operands there are none, whose tiles have a unit and a half
-//   assumes  as kernels that end in _v4, channels and outputs alike; in conv_dgrad of packed operands outputs are a multiple
+//   moments  by separate kernels, conv_fprop_moments and, for sums, conv_dgrad_sums (warpgroup_units.cuh); not for packed
+//            operands, whose tiles have one and a half units
+//   assumes  as for _v4, for channels and outputs; in conv_dgrad of packed operands outputs are a multiple
 //            of WeightTile::DEPTH, so that a stage has one tap
 //   source   conv.cuh; CUDA C++ Programming Guide, "Asynchronous Barrier" and "Asynchronous Data Copies"
 #pragma once
@@ -20,7 +20,7 @@ namespace lm {
 
 #if LM_WARPGROUPS
 
-// What is left of units of rows beside the maps: Units has a store_tile() of its own then, which is the whole epilogue.
+// The fprop product.  If Units computes moments, it has its own store_tile(), which is the whole epilogue.
 template <class T, class Units = NoUnits, class E, class Weights>
 LM_FN void warpgroup_fprop(const ConvFpropArgs<E, E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, true>::Ring;
@@ -84,13 +84,13 @@ LM_FN void warpgroup_fprop_moments(const ConvFpropArgs<E, E, Weights>& p) {
     warpgroup_fprop<T>(p, MomentUnits<T>{UnitOfTile<T, 2>(memory[0])});
 }
 
-// Where B takes many registers, a copy of A reads its row from the table.
+// If B takes many registers, a copy of A reads its row from the table.
 template <class T>
 struct DgradRows {
     static constexpr bool ROWS_IN_REGISTERS = T::ROWS_IN_REGISTERS && (T::N <= 64 || T::PRECISION == Precision::BF16);
 };
 
-// Adds what is there, where load_tile finds it.
+// Adds the old values of C, with the addresses of load_tile.
 template <class Product, class E, class RowOf>
 LM_FN void add_tile(Product& product, const E* c, RowOf row_of, int n0, int columns) {
     constexpr int RUN = 4;
@@ -111,7 +111,7 @@ LM_FN void add_tile(Product& product, const E* c, RowOf row_of, int n0, int colu
     }
 }
 
-// Elements whose bit is not set become zero.  word_of(i, w) has the bits of row i for the warp's columns from 32 w on.
+// Sets elements with a cleared bit to zero.  word_of(i, w) has the bits of row i for the warp's columns from 32 w on.
 template <class Ring, class Product, class WordOf>
 LM_FN void keep_bits(Product& product, WordOf word_of) {
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane
@@ -127,15 +127,15 @@ LM_FN void keep_bits(Product& product, WordOf word_of) {
     }
 }
 
-// Per phase, as conv_dgrad.  Of blobs in 16 bits without a bias, and with bits `kept` of whole words of 32 channels, which
-// are copied beside the product.
+// The dgrad product, per phase.  16-bit blobs have no bias, and their bits `kept` are whole words of 32 channels, which
+// are copied during the product.
 template <class T, class Units = NoUnits, class E, class Weights>
 LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, false>::Ring;
     using Product = typename Ring::Product;
     using Column = PhaseWeights<T::VECTOR, Weights>;
     LM_SHARED(int4, windows, [T::M]);  // under tap 0 of the pixels of A's rows
-    // Of C's rows: offsets in the image, or -1; each warp has its own, and each part of the columns.
+    // Offsets of C's rows in the image, or -1; each warp has its own table, and each part of the columns.
     constexpr int TABLE = T::N / Ring::COLUMNS * T::M, WORDS = IS_NARROW<E> ? Ring::COLUMNS / 32 : 1;
     LM_SHARED(int, pixels, [TABLE]);
     LM_SHARED(unsigned, bits, [TABLE * WORDS]);  // of `kept`, for these rows
@@ -220,7 +220,7 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {})
         ring.multiply(product, extent[0].depth);
         const int n0 = opaque(tile) % extent[0].across * T::N + Ring::first_column();
         if constexpr (IS_NARROW<E>) {
-            // Before anything is stored: an epilogue that may do all of it takes more registers than there are.
+            // The old values are added before the tile is stored: both at once would take too many registers.
             if (p.accumulate) add_tile(product, p.image, row_of, n0, conv.channels);
             if (p.kept != nullptr) {
                 async_wait<0>();
@@ -249,7 +249,7 @@ LM_FN void warpgroup_dgrad_sums(const ConvDgradSumsArgs<E, Weights>& p) {
 
 // ---- weight gradients -----------------------------------------------------------------------------------------------
 
-// Columns of the maps, from this thread's first window and column on (PanelCopies).
+// Copies columns of the maps, from this thread's first window and column on (PanelCopies).
 template <class Panels, class E>
 struct MapsPanels {
     const E* next;                // of the next stage
@@ -277,7 +277,8 @@ struct MapsPanels {
     }
 };
 
-// Columns of what windows see of the image, those of each panel under a tap.  A warp's lanes prepare its windows of a stage.
+// Copies columns of the windows' pixels; those of each panel share a tap.  A warp's lanes prepare its windows of a
+// stage.
 template <class Panels, class E>
 struct ImagePanels {
     static constexpr int OF_WARP = WARP / Panels::CHUNKS;  // windows side by side, of every STRIDE
@@ -293,7 +294,7 @@ struct ImagePanels {
     int from;                    // the same of this row
     Pair seen;
 
-    // From this thread's column `n` on, of `columns`; windows are those from `start` to `end`.
+    // Copies from this thread's column `n` on, of `columns`, for windows from `start` to `end`.
     template <class Args>
     LM_MEMBER ImagePanels(const Args& p, int group, int n, int columns, int start, int end)
         : image(p.image + group * p.problem.channels),
@@ -339,12 +340,12 @@ struct ImagePanels {
     }
 };
 
-// Of all tiles of all matrices of a launch: columns of a matrix, tiles along N, tiles of a matrix, all tiles.
+// The extent of all matrices of a launch: columns of a matrix, tiles along N, tiles of a matrix, all tiles.
 struct WgradExtent {
     int columns, across, of_matrix, tiles;
 };
 
-// Where a tile lies: its group and split, its first row and column.
+// The place of a tile: its group and split, its first row and column.
 struct WgradPlace {
     int group, split, m, n;
 
@@ -356,7 +357,7 @@ struct WgradPlace {
     }
 };
 
-// As conv_wgrad, of all splits and groups: tiles of the next matrix follow those of the one before.
+// Like conv_wgrad, for all splits and groups: tiles of the next matrix follow those of the one before.
 template <class T, class E>
 LM_FN void warpgroup_wgrad(const WgradArgs<E>& p) {
     using Ring = typename RingOf<T, false, false>::Ring;
@@ -440,7 +441,7 @@ LM_FN void warpgroup_wgrad(const WgradArgs<E>& p) {
 
 #else
 
-// There are no instructions for it: a launch ends with an illegal address.
+// Without these instructions a launch ends with an illegal address.
 LM_FN void refuse() { *static_cast<volatile int*>(nullptr) = 0; }
 
 template <class T, class Args>
@@ -471,7 +472,7 @@ LM_FN void warpgroup_wgrad(const Args&) {
     LM_KERNEL(conv_dgrad_##tile##_v4, DgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_dgrad<T>(p); } \
     LM_KERNEL(conv_wgrad_##tile##_v4, WgradArgs<float>, p, T::ALL_THREADS, T::BLOCKS) { warpgroup_wgrad<T>(p); }
 
-// The same for a BatchNorm behind it, and before it.
+// The same kernels with moments for a BatchNorm after them, or sums for one before them.
 #define LM_WARPGROUP_UNITS(tile, T)                                                                  \
     LM_KERNEL(conv_fprop_moments_##tile##_v4, FpropArgs<float>, p, T::ALL_THREADS, T::BLOCKS) {      \
         warpgroup_fprop_moments<T>(p);                                                               \

@@ -16,13 +16,13 @@ struct ConvWgradArgs {
     int splits, images_each;   // split i sums over images [i images_each, (i+1) images_each) of the whole batch;
     int pieces, windows_each;  // or, where there are several pieces, splits [i pieces, (i+1) pieces) over one image,
                                // each over so many windows, which are whole stages
-    // Images at hand: first_image .. first_image + problem.images - 1 of images_whole; they meet `splits` splits from
+    // This slice has images first_image .. first_image + problem.images - 1 of images_whole, in `splits` splits from
     // first_split on.
     int first_split, first_image, images_whole;
     int accumulate;
 };
 
-// The windows of a split at hand: `depth` from `start` on, after `before` that earlier slices have summed.
+// The windows of a split in this slice: `depth` from `start` on, after `before` that earlier slices have summed.
 struct WgradWindows {
     int start, depth, before;
     bool ends;  // whether the split ends here
@@ -63,8 +63,8 @@ struct MapsColumn {
     }
 };
 
-// A column of what windows see of the image: element k is the pixel under one tap of window start + k.  PAIRS: a place is
-// a pair in one register, of images below 2^14 pixels a side.
+// A column of the windows' pixels: element k is the pixel under one tap of window start + k.  PAIRS: a place is a pair
+// in one register, for images below 2^14 pixels a side.
 template <int V, bool PAIRS, class E>
 struct ImageColumn {
     using Element = E;
@@ -131,11 +131,11 @@ struct ImageColumn {
 
 // conv_wgrad: M = K/g, N = (r, s, c), k = windows of the split's images.
 //
-// With a slice of the batch, k are the whole stages of windows that lie in it: the first stage begins where one of the
-// whole batch does, and so does what lies behind the last one, but for the end of the split.  A split that has begun
-// continues from `begun`, and one that does not end here goes to `left`, so that its sums are those of the whole batch.
+// For a slice of the batch, k are the whole stages of windows in it: its first stage begins at a stage of the whole
+// batch, and its last one ends at one or at the end of the split.  A split that has begun continues from `begun`, and
+// one that does not end here goes to `left`, so its sums are those of the whole batch.
 //
-// MAPS_V elements of the maps are copied at once, and V of the image.
+// MAPS_V elements of the maps and V of the image are copied at a time.
 template <class T, class Product, int MAPS_V, int V, class Image, class Maps>
 LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     constexpr int RUN = V > 1 ? 4 : 1;

@@ -1,4 +1,4 @@
-// The sums over windows of conv.cuh on tensor cores; blobs in bfloat16, and operands that are copied as they are, with
+// The sums over windows of conv.cuh on tensor cores; blobs in bfloat16, whose operands are copied unchanged, with
 // weights rounded before; of an image in fp32, operands are rounded to bfloat16 from fp32 tiles.  For sm_80 and later.
 #include "mma.cuh"
 #include "conv_patch.cuh"

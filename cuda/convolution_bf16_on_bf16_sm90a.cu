@@ -1,4 +1,4 @@
-// The sums over windows of conv.cuh by warpgroups: blobs in bfloat16, and operands that are copied as they are, with
+// The sums over windows of conv.cuh by warpgroups: blobs in bfloat16, whose operands are copied unchanged, with
 // weights rounded before; sums in fp32.  For compute capability 9.0 alone.
 #include "conv_warpgroup.cuh"
 

@@ -1,4 +1,4 @@
-// delay: keeps a stream busy, so that what is queued behind it starts without the latency of its launch.
+// delay: keeps a stream busy, so that the work queued after it starts without the latency of its launch.
 //   launch   one warp: grid 1, block 32
 //   traffic  none
 //   assumes  less than a second

@@ -9,7 +9,7 @@
 //      depthwise_wgrad   dw[k,t] = sum_o maps[o,k] image[p,c]
 //
 //   maps, image in 16 bits (element.cuh) in kernels whose names end in the type's; filter, bias and dw are floats
-//   3x3 5x5  stride 1 and 2 have kernels of their own: a thread has V channels of a strip of outputs next to each other,
+//   3x3 5x5  stride 1 and 2 have separate kernels: a thread has V channels of a strip of outputs next to each other,
 //            whose pixels it loads once, a row of the image at a time; the filters are in shared memory.  All others run
 //            as _v4 or _v1: a strip of a row, tap by tap
 //   launch   fprop, dgrad: a block has 32 channels of THREADS V / 32 strips, which follow each other in a row, from row

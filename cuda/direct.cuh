@@ -1,8 +1,8 @@
-// What direct convolutions share (depthwise.cu, grouped.cu): shape, epilogue, stores of a strip of pixels, and the
+// Common parts of direct convolutions (depthwise.cu, grouped.cu): shape, epilogue, stores of a strip of pixels, and the
 // arguments of weight gradients.
 //
 //   launch   of fprop and dgrad: a block has 32 channels of strips of pixels, a thread V channels of one
-//   traffic  a store writes y, and reads the residual, bits of a mask beside
+//   traffic  a store writes y and the bits of a mask, and reads the residual
 //   assumes  tensors below 2^31 elements
 //   source   Caffe base_conv_layer.cpp
 #pragma once
@@ -33,7 +33,7 @@ struct DirectEpilogue {
 
 LM_FN bool is_within(int at, int size) { return static_cast<unsigned>(at) < static_cast<unsigned>(size); }
 
-// Loads V channels of `pixels` pixels, `pitch` elements from one to the next; zeros where they are not there.
+// Loads V channels of `pixels` pixels, `pitch` elements from one to the next; zeros for absent pixels.
 template <int PIXELS, int V, class E>
 LM_FN void load_pixels(float (&to)[PIXELS][V], const E* from, int pitch, int first, int size, bool exists) {
 #pragma unroll
@@ -44,8 +44,8 @@ LM_FN void load_pixels(float (&to)[PIXELS][V], const E* from, int pitch, int fir
     }
 }
 
-// Applies the epilogue to `pixels` pixels of a row, from column `first` of `size` on, and stores them: V channels of
-// each, `at` elements behind y the first ones.  Called by all lanes.
+// Applies the epilogue to `pixels` pixels of a row, from column `first` of `size` on, and stores V channels of each,
+// the first ones `at` elements after y.  Called by all lanes.
 template <int PIXELS, int V, class E>
 LM_FN void store_pixels(E* y, int at, int pitch, int first, int size, bool exists, const float (&bias)[V],
                         float (&sum)[PIXELS][V], const DirectEpilogue<E>& epilogue) {

@@ -1,5 +1,5 @@
-// Elements of blobs in fp32 or in 16 bits: widened where a kernel loads them, rounded to nearest even where it stores
-// them, computed with in fp32.  So a kernel on 16 bits has the bits of the one on floats between conversions (half.cu).
+// Elements of blobs in fp32 or in 16 bits: kernels widen them when they load, round them to nearest even when they
+// store, and compute in fp32.  So a 16-bit kernel has the bits of the fp32 kernel between conversions (half.cu).
 //
 //   a kernel is a template of the element T of its blobs; its instances for Bf16 and Fp16 have names that end in
 //   _bf16 and _fp16
@@ -16,7 +16,7 @@ LM_FN float widened(T x) {
     return T::low(x.bits);
 }
 
-// x as it is once it has been stored in a blob of T.
+// Returns x after it has been stored in a blob of T.
 template <class T>
 LM_FN float as_stored(float x) {
     if constexpr (sizeof(T) == sizeof(float))
@@ -32,7 +32,7 @@ LM_FN void store_one(T* to, float x) {
     *to = T{T::round(x)};
 }
 
-// As those of floats (common.cuh).
+// Like those of floats (common.cuh).
 template <int V, class T>
 LM_FN void load(float (&to)[V], const T* from) {
     check_aligned(from, V * 2);
@@ -52,7 +52,7 @@ LM_FN void load(float (&to)[V], const T* from) {
     }
 }
 
-// V elements as they lie in memory: a thread that widens them where it uses them has further loads in flight till then.
+// V elements in their form in memory: a thread that widens them only when it uses them can have more loads in flight.
 template <int V, class T>
 struct Elements {
     unsigned words[(V + 1) / 2];
@@ -99,7 +99,7 @@ LM_FN void store(T* to, const float (&from)[V]) {
     }
 }
 
-// Makes of values what a blob of T holds of them.
+// Rounds values to what a blob of T stores.
 template <class T, int V>
 LM_FN void round_as(float (&values)[V]) {
     if constexpr (sizeof(T) < sizeof(float)) {

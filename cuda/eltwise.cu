@@ -4,7 +4,7 @@
 //   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_sum_relu*: eight, grid
 //            ceil(count / 2048); eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic
 //            shared 256 bytes per bottom
-//   traffic  4 bytes, or 2, per element of each bottom and of what is written: bound by memory
+//   traffic  4 bytes, or 2, per element of each bottom and of the result: bound by memory
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
 //   assumes  at most MOST_INPUTS bottoms
 //   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there

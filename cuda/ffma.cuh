@@ -1,8 +1,8 @@
 // The product in fp32: every element of C is one chain of fmaf in the order of k.
 //
-// A warp is 4 x 8 lanes.  Along the rows of a tile of rows the lanes take turns; along a tile of columns, and in C, a
-// lane holds runs of four columns.  The eight lanes that read at once meet all banks once.  16 FFMA for each 16 bytes
-// read, at 8 x 8 a thread.
+// A warp is 4 x 8 lanes.  Lanes alternate along the rows of a tile of rows; along a tile of columns, and in C, a lane
+// has runs of four columns.  Eight lanes that read at the same time use all banks once.  With 8 x 8 sums per thread,
+// there are 16 FFMA for each 16 bytes read.
 #pragma once
 #include "implicit_gemm.cuh"
 #include "patch_rows.cuh"
@@ -31,7 +31,7 @@ struct Ffma {
     float sum[ROWS][COLUMNS] = {};
     Patch patch;
 
-    // The column of B that lies in this row of a tile of rows: a lane's four are eight rows apart.
+    // Returns the column of B in this row of a tile of rows: a lane's four are eight rows apart.
     LM_MEMBER static int column_of_row(int row) { return row / 32 * 32 + row % 8 * 4 + row / 8 % 4; }
 
     LM_MEMBER int m_of(int i) const {
@@ -62,7 +62,7 @@ struct Ffma {
     }
 
   private:
-    // Four k's, from 4 chunk on, of row `lane + LANES i`: where they lie in a warp's tile of rows.
+    // Returns the place in a warp's tile of rows of four k's, from 4 chunk on, of row `lane + LANES i`.
     template <int LANES>
     LM_MEMBER static int row_chunk(int lane, int chunk, int i) {
         static_assert(LANES == 4 || LANES == 8, "the swizzle of row `lane + LANES i` is written out for these");
@@ -94,8 +94,8 @@ struct Ffma {
         }
     }
 
-    // Two k's at a time: those of a whole chunk would not fit into the registers beside the sums.  Element (k, 4 c + e)
-    // of a tile of columns lies in chunk c ^ k % 4, with k = 4 chunk + 2 half + step.
+    // Adds two k's at a time: a whole chunk would not fit into the registers with the sums.  Element (k, 4 c + e) of a
+    // tile of columns lies in chunk c ^ k % 4, with k = 4 chunk + 2 half + step.
     LM_MEMBER void add_columns(const float* a_tile, const float* b_tile, int chunk) {
         const int lane_m = lane_of_warp() / 8, lane_n = lane_of_warp() % 8;
 #pragma unroll 1

@@ -39,7 +39,7 @@ LM_KERNEL(gather_rows_v1, GatherArgs, p, 256) { gather_rows<1>(p); }
 
 // scatter_rows: table[r] (+)= the sum of y[i] over the i with index[i] == r, i rising.
 //   launch   a warp per row and 1024 columns: grid (ceil(rows/8), ceil(width/1024)), block 256.  It reads 32 indices at
-//            a time, and each lane adds to columns of its own
+//            a time, and each lane adds to its own columns
 struct ScatterArgs {
     float* table;
     const float* y;

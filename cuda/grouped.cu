@@ -44,7 +44,7 @@ struct GroupedArgs {
     DirectEpilogue<E> epilogue;
 };
 
-// Where a thread's strip is: in the tile, and on y, counted in strips; its first channel of y.
+// The place of a thread's strip: in the tile, and on y, counted in strips; its first channel of y.
 struct Strip {
     int of_images, of_rows, of_columns;  // in the tile
     int image, row, column, channel;

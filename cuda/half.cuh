@@ -1,4 +1,4 @@
-// The formats of 16 bits in which activations are stored, each as one type:
+// The 16-bit formats of stored activations, each as one type:
 //   round(x)           the bits of x, rounded to nearest, ties to even; infinity past the largest; a NaN becomes 0x7fff
 //   pack(low, high)    two of them in one register, `low` in bits 0 to 15, the place of the lower address
 //   low(both), high(both)     the numbers of such a register

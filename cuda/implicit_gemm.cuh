@@ -1,19 +1,19 @@
-// The matrix engine: C[M,N] = A[M,K] B[K,N], one tile of C a block, with operands gathered on their way into shared
+// The matrix engine: C[M,N] = A[M,K] B[K,N], one tile of C per block, with operands gathered on their way into shared
 // memory.
 //
 //   tile in shared memory     rows     [rows][32 of k]  a row runs along k, as memory does; 128 bytes
 //                             columns  [32 of k][width] a row runs along m or n, as memory does
 //   order                     k rises, always in the same steps: no tile and no place in it changes a bit
 //   pipeline                  a ring of stages: while one is multiplied, the next are copied; one barrier a stage
-//   product                   what a warp does with a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
+//   product                   the work of a warp on a stage: ffma.cuh (fp32), mma.cuh (tensor cores)
 //   elements                  of blobs may have 16 bits (element.cuh): they are widened on their way, so tiles are fp32;
 //                             or both operands have 16 bits, and tiles are packed: two elements a word, 64 of k a stage
 //
-// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows, packed or not, and at j ^ (r & 3) in one of
-// columns: the lanes of a warp then meet different banks, whichever product reads.
+// 16-byte chunk j of row r lies at chunk j ^ (r & 7) in a tile of rows, packed or not, and at j ^ (r & 3) in a tile of
+// columns: the lanes of a warp then use different banks in all products.
 //
-// A product stores runs of four neighbours of a row of C.  What it reads of a tile of columns, it may choose; rows of B
-// in a tile of rows are put where they give the same (Product::column_of_row).
+// A product stores runs of four neighbours of a row of C.  It may choose the order in which it reads columns of a tile
+// of columns; rows of B in a tile of rows are placed in the same order (Product::column_of_row).
 #pragma once
 #include "element.cuh"
 
@@ -22,13 +22,13 @@ namespace lm {
 constexpr int DEPTH = 32;  // of k in a tile, in words
 constexpr int PACKED = 8;  // elements of 16 bits that are copied at once, as they are, to a packed tile
 
-// Elements of k in a stage where V elements are copied at once, and words of such a copy.
+// Elements of k in a stage if V elements are copied at once, and words of such a copy.
 template <int V>
 constexpr int STAGE_DEPTH = V == PACKED ? 2 * DEPTH : DEPTH;
 template <int V>
 constexpr int COPY_WORDS = V == PACKED ? V / 2 : V;
 
-// A block's tile of C, a warp's within it, and how many blocks share a multiprocessor, which bounds their registers.
+// A block's tile of C, a warp's part of it, and the blocks per multiprocessor, which bound their registers.
 template <int M_, int N_, int WARP_M_, int WARP_N_, int BLOCKS_>
 struct Tile {
     static constexpr int M = M_, N = N_, WARP_M = WARP_M_, WARP_N = WARP_N_, BLOCKS = BLOCKS_;
@@ -38,7 +38,7 @@ struct Tile {
 
 LM_FN int in_rows(int row, int k) { return row * DEPTH + ((k / 4 ^ (row & 7)) * 4 + k % 4); }
 
-// The same of row + i STRIDE, of a row below STRIDE.
+// The same for row + i STRIDE, for a row below STRIDE.
 template <int STRIDE>
 LM_FN int in_rows(int row, int i, int k) {
     if constexpr (STRIDE == 4) return (in_rows(row, k) ^ (i & 1) * 16) + i * STRIDE * DEPTH;
@@ -50,7 +50,8 @@ LM_FN int in_columns(int k, int column) {
     return k * WIDTH + ((column / 4 ^ (k & 3)) * 4 + column % 4);
 }
 
-// The words of row k of a packed tile of columns from `column` on, a multiple of 8.  Eight rows meet all banks once.
+// Returns the words of row k of a packed tile of columns from `column` (a multiple of 8) on.  Eight rows use all banks
+// once.
 template <int WIDTH>
 LM_FN int in_packed_columns(int k, int column) {
     constexpr bool SHARED = WIDTH < 64;  // two rows of 64 bytes share the banks
@@ -59,7 +60,7 @@ LM_FN int in_packed_columns(int k, int column) {
 
 LM_FN int lane_of_warp() { return static_cast<int>(threadIdx.x) % WARP; }
 
-// Where the warp's part of the block's tile begins.
+// Returns the start of the warp's part of the block's tile.
 template <class T>
 LM_FN int warp_m() {
     return static_cast<int>(threadIdx.x) / WARP / T::WARPS_N * T::WARP_M;
@@ -70,7 +71,7 @@ LM_FN int warp_n() {
     return static_cast<int>(threadIdx.x) / WARP % T::WARPS_N * T::WARP_N;
 }
 
-// x, of which the compiler knows nothing: it is kept as it is, or computed from here on.
+// Returns x as a value that the compiler cannot analyze, so that it is kept, or computed from here on.
 LM_FN int opaque(int x) {
 #if !defined(LM_EMULATE)
     asm volatile("" : "+r"(x));
@@ -88,7 +89,7 @@ LM_FN const E* opaque(const E* x) {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 //
-// What a thread copies of each stage, of A or of B:
+// The copies of a thread for each stage, of A or of B:
 //      COPIES                how many
 //      advance()             prepares those of the next stage, at first of the one from k = 0 on; called by all lanes
 //      copy(tile, i)         starts number i, zeros beyond the operand; called by all lanes
@@ -98,11 +99,11 @@ LM_FN const E* opaque(const E* x) {
 //                            memory does; so do fetch(i) and, later, place(tile, i), with other work between
 // Thread n copies V elements from k = n % (STAGE_DEPTH / V) V on of a tile of rows, or from column n % (WIDTH / V) V on.
 //
-// E is the element of the operand in memory.  V is 1, 4, or PACKED, where E has 16 bits.
+// E is the element of the operand in memory.  V is 1, 4, or PACKED, if E has 16 bits.
 
 constexpr int OUTSIDE = -(1 << 30);  // as h: a row that is not there
 
-// A row and a column of 15 bits and a sign each, in one register: those of images below 2^14 pixels a side.
+// A row and a column of 15 bits and a sign each, in one register, for images below 2^14 pixels a side.
 struct Pair {
     unsigned both;
 
@@ -115,10 +116,10 @@ struct Pair {
     LM_MEMBER Pair operator-(Pair other) const { return Pair(both - other.both); }
 };
 
-// Whether no number of two pairs is below zero.  A column below zero borrows from its row, but is seen itself.
+// Returns whether no number of two pairs is below zero.  A column below zero borrows from its row, but is detected.
 LM_FN bool are_natural(Pair a, Pair b) { return ((a.both | b.both) & 0x80008000u) == 0; }
 
-// V elements of 16 bits on their way from memory to a tile.
+// V 16-bit elements on their way from memory to a tile.
 template <int V>
 struct Fetched {
     static_assert(V == 1 || V == 4, "one element or four");
@@ -147,8 +148,8 @@ struct Fetched {
 template <class E>
 constexpr bool IS_NARROW = sizeof(E) == 2;
 
-// The copies of a thread: what Loader says of number i, its source and whether that is there, and its place in a tile.
-// Those of sixteen bytes are held in registers between fetch() and place().
+// The copies of a thread: Loader provides the source of number i, whether it exists, and its place in a tile.  Copies
+// of sixteen bytes are held in registers between fetch() and place().
 template <class E, int COPIES_, int V, class Loader>
 struct Copies {
     static constexpr int COPIES = COPIES_;
@@ -183,9 +184,8 @@ struct Copies {
     LM_MEMBER void place(float* tile, int i) { held[i].template place<E>(tile + loader().place_of(i)); }
 };
 
-// Rows that look at an image [..][height][width][pitch] through taps: row i, tap (r, s), channel c is the element
-// (h + r step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image.
-// k = (r across + s) channels + c.
+// Rows that read an image [..][height][width][pitch] through taps: row i, tap (r, s), channel c is the element (h + r
+// step_h, w + s step_w, c) with (offset, h, w) from a table, zero outside the image. k = (r across + s) channels + c.
 template <class E>
 struct Taps {
     const E* image;
@@ -247,7 +247,7 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
             offset = KEEPS_OFFSETS ? offsets[KEEPS_OFFSETS ? i : 0] : table[row + i * STRIDE].x;
             inside = are_natural(places[i] + tap, behind - places[i]);
         } else {
-            // Of many rows none is read before its copy, which would take registers again.
+            // With many rows, each is read right before its copy, since all of them would take too many registers.
             const int4 at = table[(V == 1 || FEW_ROWS ? row : opaque(row)) + i * STRIDE];
             offset = at.x;
             inside = static_cast<unsigned>(at.y + down) < static_cast<unsigned>(taps.height) &&
@@ -259,9 +259,9 @@ struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Produ
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
-// Rows of a matrix [count][depth], each at `pitch` from the one before, from row `first` on; Product::column_of_row says
-// which.  IS_SHORT: the pitch is so small that a row of the tile is computed again for each copy, in 32 bits, where there
-// are no registers to keep it.
+// Rows of a matrix [count][depth], each at `pitch` from the one before, from row `first` on, in the order of
+// Product::column_of_row.  IS_SHORT: the pitch is so small that a row of the tile is computed again for each copy, in
+// 32 bits, if there are no registers to keep it.
 template <class Product, int ROWS, int THREADS, int V, class E, bool IS_SHORT = false>
 struct MatrixRows
     : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, MatrixRows<Product, ROWS, THREADS, V, E, IS_SHORT>> {
@@ -296,7 +296,7 @@ struct MatrixRows
     LM_MEMBER int place_of(int i) const { return in_rows<STRIDE>(row, i, threadIdx.x % CHUNKS * COPY_WORDS<V>); }
 };
 
-// Copies of a thread for a stage of a tile of columns; some threads have one less where STRIDE does not divide it.
+// Copies of a thread for a stage of a tile of columns; some threads have one less if STRIDE does not divide it.
 template <int V, int STRIDE>
 constexpr int COLUMN_COPIES = (STAGE_DEPTH<V> + STRIDE - 1) / STRIDE;
 
@@ -338,7 +338,7 @@ struct Columns : Copies<typename Source::Element, COLUMN_COPIES<V, THREADS / (WI
     }
 };
 
-// The column that this thread loads: V elements from here.
+// Returns the column that this thread loads: V elements from here.
 template <int WIDTH, int V>
 LM_FN int my_column() {
     return static_cast<int>(threadIdx.x) % (WIDTH / V) * V;
@@ -359,7 +359,7 @@ LM_FN int my_column() {
 //                            copies of a later stage, and then turn(), which gives the next stage.
 
 constexpr int LATE = 4;  // a quarter of a stage, so that memory has time to answer
-// Without asynchronous copies, and with products by shuffles, there are no registers to hold what was fetched.
+// Without asynchronous copies, and with products by shuffles, there are no registers to hold fetched elements.
 constexpr bool FETCHES_AHEAD = LM_ARCH >= 800;
 
 template <class Operand>
@@ -375,7 +375,7 @@ LM_FN void finish(Operand& operand, float* tile, int i) {
     if constexpr (Operand::WIDENS && FETCHES_AHEAD) operand.place(tile, i);
 }
 
-// Over k in [0, depth), in stages that `a` and `b` load.
+// Multiplies over k in [0, depth), in stages that `a` and `b` load.
 template <class T, class Product, class A, class B>
 LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     constexpr int STAGES = Product::STAGES, COPIES = A::COPIES + B::COPIES;
@@ -387,7 +387,7 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
     };
     const auto copies = [&](int part, int parts) {
         if constexpr (A::SPREADS && B::SPREADS) {
-            // What is widened is fetched in the first parts, and placed LATE of `parts` later.
+            // Operands to be widened are fetched in the first parts, and placed LATE of `parts` later.
             const int later = FETCHES_AHEAD ? parts / LATE : 0;
             const auto is_due = [&](int i, int part, int parts) {
                 return i >= COPIES * part / parts && i < COPIES * (part + 1) / parts;
@@ -450,8 +450,8 @@ LM_FN void multiply(float* shared, int depth, A& a, B& b, Product& product) {
 template <int N, int ALL>
 LM_FN float (&part(float (&all)[ALL], int i)) [N] { return *reinterpret_cast<float (*)[N]>(all + i); }
 
-// Element (i, j) of C lies `row_of(i)` + n0 + n_of(j) behind `c`, or is not there: where row_of(i) is -1, or from column
-// `columns` on.  RUN is 4 where runs of four columns are aligned to 16 bytes, else 1.
+// Element (i, j) of C lies at `c` + `row_of(i)` + n0 + n_of(j).  It is absent if row_of(i) is -1, or from column
+// `columns` on.  RUN is 4 if runs of four columns are aligned to 16 bytes, else 1.
 template <int RUN, class Product, class E, class RowOf>
 LM_FN void load_tile(Product& product, const E* c, RowOf row_of, int n0, int columns) {
 #pragma unroll

@@ -22,7 +22,7 @@ struct SumPartsArgs {
     int count, splits;  // elements of y
 };
 
-// The sum of a thread's parts, the first at `parts` and each `columns` behind the one before, after that of `sum`.
+// Adds a thread's parts to `sum`, the first at `parts` and each `columns` after the one before.
 template <int V>
 LM_FN void add_parts(float (&sum)[V], bool has_begun, const float* parts, int splits, int columns) {
     for (int first = 0; first < splits; first += IN_FLIGHT) {

@@ -1,4 +1,4 @@
-// Labels as blobs hold them: floats that name a class.
+// Labels in blobs: floats that name a class.
 #pragma once
 #include "common.cuh"
 
@@ -11,7 +11,7 @@ struct Labels {
     int ignore, has_ignore;
 };
 
-// The class at position i, or -1 where it is ignored; what is neither is reported, and ignored.
+// Returns the class at position i, or -1 if it is ignored; an invalid label is reported, and ignored.
 LM_FN int label_at(const Labels& of, int i) {
     const float value = of.labels[i];
     const int label = value > -2e9f && value < 2e9f ? static_cast<int>(value) : 0x7fffffff;
@@ -21,7 +21,7 @@ LM_FN int label_at(const Labels& of, int i) {
     return -1;
 }
 
-// What a loss is divided by: the labels that count, where they were counted, else a number; at least 1.
+// The divisor of a loss: the number of counted labels, or a given number; at least 1.
 struct Normalizer {
     const float* counted;  // or null
     float otherwise;

@@ -123,7 +123,7 @@ LM_KERNEL(sigmoid_cross_entropy_backward, LossArgs, p, 256) {
 
 // ---- HingeLoss, MultinomialLogisticLoss -----------------------------------------------------------------------------
 
-// Where in its item's memory class number `label`, counted in Caffe's order, lies; -1 for none.
+// Returns the place in its item's memory of class number `label`, counted in Caffe's order; -1 for none.
 LM_FN int place_of(const LossArgs& p, int label) {
     const int channels = p.by_channels.divisor, places = static_cast<int>(p.by_item.divisor) / channels;
     return label < 0 ? -1 : label % places * channels + label / places;

@@ -10,7 +10,7 @@
 //   traffic  8 bytes per element forward, 12 backward, half in 16 bits; roots or a power each: bound by memory, nearly by arithmetic
 //   assumes  _v4: C a multiple of 4, buffers aligned to four elements
 //   order    a sum goes from the first channel to the last, and from row to row
-//   source   Caffe lrn_layer.cu, which keeps s; here it is rebuilt
+//   source   Caffe lrn_layer.cu, which keeps s; here it is recomputed
 #pragma once
 #include "element.cuh"
 
@@ -29,7 +29,7 @@ struct LrnArgs {
     int accumulate;
 };
 
-// s^-beta; by roots where beta has Caffe's default: they round alike on a GPU and under the emulator.
+// Returns s^-beta; by roots if beta has Caffe's default, because roots round in the same way on a GPU and the emulator.
 LM_FN float inverse_power(float s, float beta) {
     if (beta != 0.75f) return powf(s, -beta);
     const float root = 1.0f / sqrtf(s);
@@ -67,7 +67,7 @@ LM_FN void stage(float* shared, const T* from) {
     store<V>(shared, values);
 }
 
-// Sums over the channels around each of the V elements from i on, of what `shared` holds: of squares, or of the values.
+// Sums over the channels around each of the V elements from i on in `shared`: of squares, or of the values.
 template <int V, bool SQUARES, class T>
 LM_FN void sum_across(const LrnArgs<T>& p, const float* shared, int i, float (&sum)[V]) {
     const int c = i - divide(i, p.by_channels) * p.channels, half = p.size / 2, reach = (half + V - 1) / V * V;
@@ -150,7 +150,7 @@ LM_KERNEL_OF_ELEMENTS(lrn_across_backward_v1, LrnArgs, 256, lrn_across_backward_
 
 // ---- within a channel -----------------------------------------------------------------------------------------------
 
-// The sums over the pixels around the V elements from i on, each in its channel.
+// Sums over the pixels around the V elements from i on, each in its channel.
 template <int V, bool SQUARES, class T, class U>
 LM_FN void sum_within(const LrnArgs<T>& p, const U* of, unsigned i, float (&sum)[V]) {
     const int pixel = divide(i, p.by_channels), line = divide(pixel, p.by_width);
@@ -178,7 +178,7 @@ LM_FN bool beyond(const LrnArgs<T>& p, unsigned i) {
     return i >= static_cast<unsigned>(p.pixels_all) * p.channels;
 }
 
-// s of the V elements from i on.
+// Returns s of the V elements from i on.
 template <int V, class T>
 LM_FN void scales_within(const LrnArgs<T>& p, unsigned i, float (&s)[V]) {
     sum_within<V, true>(p, p.x, i, s);

@@ -30,8 +30,8 @@ namespace lm {
 
 enum class Precision { TF32, FP32X3, BF16, BF16_PACKED };
 
-// Four warps each, or more; 64 x 64 a warp keeps the tensor cores busiest: four or five other instructions for each product.
-// For few channels there is a tile of many rows, for weight gradients of few outputs tiles of many columns.
+// Four warps each, or more; 64 x 64 per warp keeps the tensor cores busiest: four or five other instructions per
+// product. Few channels use a tile of many rows, weight gradients of few outputs use tiles of many columns.
 using T512x64 = Tile<512, 64, 64, 64, 1>;
 using T256x128 = Tile<256, 128, 64, 64, 1>;
 using T128x256 = Tile<128, 256, 64, 64, 1>;
@@ -50,8 +50,8 @@ struct Mma {
     static constexpr int BLOCKS_M = T::WARP_M / 16, BLOCKS_N = T::WARP_N / 8;  // of 16 x 8
     static constexpr int ROWS = 2 * BLOCKS_M, COLUMNS = 2 * BLOCKS_N;
     static constexpr int LANES = 4;
-    // Products by shuffles need the registers for themselves, as do operands in two parts that come from a patch; for
-    // compute capability 10.0 the compiler finds enough only if steps along k are a loop then.
+    // Products by shuffles need the registers for themselves, as do operands in two parts from a patch; for compute
+    // capability 10.0 the compiler then finds enough only if steps along k are a loop.
     static constexpr bool AHEAD = LM_ARCH >= 800 && !(PRECISION == Precision::FP32X3 && Patch::READS_PATCH);
     static constexpr int UNROLLED = AHEAD || (LM_ARCH >= 800 && LM_ARCH < 1000) ? 4 : 1;  // at most
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
@@ -63,7 +63,7 @@ struct Mma {
     float sum[BLOCKS_M][BLOCKS_N][4] = {};
     Patch patch;
 
-    // The column of B that lies in this row of a tile of rows.
+    // Returns the column of B in this row of a tile of rows.
     LM_MEMBER static int column_of_row(int row) { return PACKS ? row : row / 32 * 32 + run_of(row % 8) + row / 8 % 4; }
 
     LM_MEMBER int m_of(int i) const {
@@ -107,8 +107,8 @@ struct Mma {
         for (int j = 0; j < BLOCKS_N; j += GROUP_N) load_b(stage, j, 0);
     }
 
-    // Fragments are read one row of blocks ahead of their products, those of the next stage once turn() has ended all
-    // reading of this one.
+    // Fragments are read one row of blocks ahead of their products; those of the next stage after turn() has ended all
+    // reads of this one.
     template <class Copies, class Turn>
     LM_MEMBER void add(const float* stage, Copies copies, Turn turn) {
         const float* next = stage;
@@ -156,12 +156,12 @@ struct Mma {
     static constexpr int EIGHTS = PRECISION == Precision::BF16 ? 2 : 1, STEPS = DEPTH / 8 / EIGHTS;  // products along k
     static constexpr int GROUP_N = B_ROWS || PACKS ? 2 : 4;  // blocks of B that are read at once
 
-    // Fragments of two steps along k in turns: packed for BF16, else as they lie in shared memory.
+    // Fragments of two steps along k alternate: packed for BF16, otherwise as in shared memory.
     unsigned a[AHEAD ? 2 : 1][BLOCKS_M][4], b[AHEAD ? 2 : 1][BLOCKS_N][2];
     float stage_sum[APART ? BLOCKS_M : 1][BLOCKS_N][4];
     TapPlace taps[AHEAD ? 2 : 1][Patch::READS_PATCH ? 2 * EIGHTS : 1];
 
-    // What products of row of blocks i are added to.
+    // Returns the sums that products of row of blocks i are added to.
     LM_MEMBER float (&sum_of_stage(int i)) [BLOCKS_N][4] {
         if constexpr (APART)
             return stage_sum[i];
@@ -183,14 +183,14 @@ struct Mma {
             for (int r = 0; r < 4; ++r) sum[i][j][r] += stage_sum[i][j][r];
     }
 
-    // Where element (i, j) of C lies among the sums, arranged.
+    // Returns the place of element (i, j) of C among the arranged sums.
     LM_MEMBER static int block_of(int j) { return PACKS ? j / 4 * 2 + j / 2 % 2 : j / 8 * 4 + j % 4; }
     LM_MEMBER static int place_of(int i, int j) { return i % 2 * 2 + (PACKS ? j % 2 : j / 4 % 2); }
 
     LM_MEMBER static int buffer(int step) { return AHEAD ? step % 2 : 0; }
 
-    // The first of a run of four of 32 and of a run of two, for eight lanes: four rows of a tile of columns meet all banks
-    // once.
+    // Return the first of a run of four of 32, and of a run of two, for eight lanes: four rows of a tile of columns use
+    // all banks once.
     LM_MEMBER static int run_of(int g) { return g % 2 * 16 + g / 2 * 4; }
     LM_MEMBER static int pair_of(int g) { return g % 2 * 2 + g / 2 % 2 * 16 + g / 4 * 4; }
 
@@ -203,8 +203,8 @@ struct Mma {
             load_a(stage, i + 1, k);
         else
             load_a(k + 1 == STEPS ? next : stage, 0, then);
-        // Of B a part each, but where another stage begins, and where packing or operands in two parts take registers;
-        // what is packed from runs of four is most of them where all is read at once.
+        // B is read in parts, except at the start of a stage, and unless packing or operands in two parts take the
+        // registers; reads of operands that are packed from runs of four are the majority if all are read at once.
         constexpr bool IN_PARTS = AHEAD && (PRECISION == Precision::TF32 || PACKS || !(KEEPS_PLACES || B_ROWS));
 #pragma unroll
         for (int j = 0; j < BLOCKS_N; j += GROUP_N)
@@ -220,8 +220,8 @@ struct Mma {
         load<N>(to, tile + (lane ^ first % 32) + first / 32 * 32 + k * WIDTH);
     }
 
-    // Four matrices of 8 x 8 from a packed tile of columns, from `column` on of step k: k rises from one to the next, or,
-    // where COLUMNS_FIRST, columns do, and then the other.
+    // Reads four 8 x 8 matrices from a packed tile of columns, from `column` on of step k: k rises from one to the
+    // next, or columns do first if COLUMNS_FIRST.
     template <int WIDTH, bool COLUMNS_FIRST>
     LM_MEMBER static void load_packed(unsigned (&to)[4], const float* tile, int first, int column, int step) {
         const int lane = lane_of_warp(), row = lane % 8, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
@@ -230,7 +230,7 @@ struct Mma {
         load_matrix<true>(to, tile + (at ^ column / 2) + step * 16 * (WIDTH / 2));
     }
 
-    // Packs the fragments of two eights, or takes that of one.
+    // Packs two fragments of eight k's, or returns one.
     template <int N>
     LM_MEMBER static void take(unsigned (&fragment)[N], const unsigned (&eights)[EIGHTS][N]) {
 #pragma unroll
@@ -269,7 +269,7 @@ struct Mma {
         take(a[buffer(step)][i], eights);
     }
 
-    // The same from the patch; step STEPS is the first one of the next stage.  Places of taps are read a step before.
+    // Like load_a, from the patch; step STEPS is the first of the next stage.  Places of taps are read a step before.
     LM_MEMBER void load_patch(int i, int step) {
         if (i == 0 && !AHEAD) load_taps(step);
         unsigned eights[EIGHTS][4];
@@ -321,7 +321,7 @@ struct Mma {
         for (int each = 0; each < GROUP_N; ++each) take(b[buffer(step)][j + each], eights[each]);
     }
 
-    // The operand of what was taken, and that of what rounding leaves.
+    // Returns the operand of a value, and the operand of its rounding error.
     LM_MEMBER static void operand(unsigned& big, unsigned& small, unsigned x) {
         big = PRECISION == Precision::BF16 || PACKS ? x : tf32_round(__uint_as_float(x));
         if constexpr (PRECISION == Precision::FP32X3)

@@ -1,10 +1,10 @@
-// Mean and squared distances of a channel over rows, in units of 128 rows, each added up in one order, whatever adds:
-// the epilogue of conv_fprop, from its tile in registers (conv.cuh), or batch_moments, from memory (batch_norm.cuh).
+// Mean and squared distances of a channel over rows, in units of 128 rows.  Each is computed in one order, by the
+// epilogue of conv_fprop from its tile in registers (conv.cuh), or by batch_moments from memory (batch_norm.cuh).
 //
-//   unit u   rows 128 u .. 128 u + 127 of [rows][C], as far as they are there; (mean, M2), M2 the sum of squared
-//            distances from the mean; merged of the moments of four groups, (0, 1) and (2, 3) first
-//   group    32 rows: their mean, then M2.  Row r is added to row r + 16, that to r + 8, + 4, + 2 and + 1; rows that are
-//            not there are zeros
+//   unit u   existing rows of 128 u .. 128 u + 127 of [rows][C]; (mean, M2), M2 the sum of squared distances from the
+//            mean; merged from the moments of four groups, (0, 1) and (2, 3) first
+//   group    32 rows: their mean, then M2.  Row r is added to row r + 16, that to r + 8, + 4, + 2 and + 1; absent rows
+//            are zeros
 //   parts    [units][2][C] float: means and M2's
 //   source   Chan, Golub, LeVeque (1979) for the merging
 #pragma once
@@ -24,19 +24,19 @@ LM_FN Moments merge(const Moments& a, const Moments& b) {
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
 }
 
-// The moments of a unit whose groups are group(0) .. group(3).
+// Returns the moments of a unit whose groups are group(0) .. group(3).
 template <class Group>
 LM_FN Moments merge_groups(Group group) {
     return merge(merge(group(0), group(1)), merge(group(2), group(3)));
 }
 
-// Rows of `rows` that lie in the group, or the unit, of SIZE rows from `first` on.
+// Returns how many of `rows` rows are in the group or unit of SIZE rows from `first` on.
 template <int SIZE>
 LM_FN int rows_within(int first, int rows) {
     return max(0, min(SIZE, rows - first));
 }
 
-// The sum of R neighbouring levels of the tree: of values that lie 32 / R rows apart.
+// Returns the sum of R neighbouring levels of the tree: of values that lie 32 / R rows apart.
 template <int R>
 LM_FN float sum_apart(float (&values)[R]) {
 #pragma unroll
@@ -46,7 +46,7 @@ LM_FN float sum_apart(float (&values)[R]) {
     return values[0];
 }
 
-// The sum of the levels below: over lanes whose values lie one row apart, EACH lanes share a row.
+// Returns the sum of the levels below: over lanes whose values lie one row apart; EACH lanes share a row.
 template <int EACH>
 LM_FN float sum_lanes(float value) {
 #pragma unroll
@@ -54,8 +54,8 @@ LM_FN float sum_lanes(float value) {
     return value;
 }
 
-// The same of N values, which lanes share: each is left with N EACH / WARP sums, in front, and its result is the number
-// of the first of them.
+// Sums N values over the lanes that share them: each lane gets N EACH / WARP sums, in front, and the function returns
+// the number of the first of them.
 template <int EACH, int N>
 LM_FN int share_lanes(float (&values)[N]) {
     static_assert(N * EACH % WARP == 0, "no lane gets less than a sum");

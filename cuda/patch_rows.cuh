@@ -4,11 +4,11 @@
 
 namespace lm {
 
-// Element k of a row lies in shared memory at the row's place times x plus y of its TapPlace, in bytes; x is 1, or 0 for
-// what is zero.
+// Element k of a row lies in shared memory at the row's place times x plus y of its TapPlace, in bytes; x is 0 for
+// zeros, otherwise 1.
 using TapPlace = int2;
 
-// Of a sum over `depth` of k, with those that a product reads ahead.
+// Returns the entries of a sum over `depth` of k, including those that a product reads ahead.
 LM_FN int tap_entries(int depth) { return (depth + DEPTH - 1) / DEPTH * DEPTH + DEPTH; }
 
 // Rows of A for a product that reads them from a patch (conv_patch.cuh): ROWS of a lane.
@@ -35,7 +35,7 @@ struct PatchRows {
     }
 };
 
-// For products that read A from the stage.
+// Used by products that read A from the stage.
 struct NoPatch {
     static constexpr bool READS_PATCH = false;
 };

@@ -1,4 +1,4 @@
-// Kernels whose element i of the output needs element i of the inputs alone, 16 bytes at a time.
+// Kernels whose element i of the output needs only element i of the inputs, 16 bytes at a time.
 //
 //   launch   grid ceil(count / (256 x 4 GROUPS)), block 256; buffers that are not aligned to four elements, as slices
 //            of a blob may be, are read and written element by element
@@ -10,13 +10,13 @@ namespace lm {
 
 constexpr int POINTWISE_THREADS = 256;
 
-// Whether four elements can be moved at once.
+// Returns whether four elements can be moved at once.
 template <class T>
 LM_FN bool is_aligned(const T* address) {
     return (reinterpret_cast<unsigned long long>(address) & (4 * sizeof(T) - 1)) == 0;
 }
 
-// Four elements from `at` on; what lies beyond `total` is zero.  Below `quads` they are moved at once.
+// Returns four elements from `at` on; elements beyond `total` are zero.  Below `quads` they are moved at once.
 template <class T>
 LM_FN void load_quad(float (&to)[4], const T* x, unsigned at, unsigned quads, unsigned total) {
     if (at + 4 <= quads)
@@ -26,8 +26,8 @@ LM_FN void load_quad(float (&to)[4], const T* x, unsigned at, unsigned quads, un
         for (int e = 0; e < 4; ++e) to[e] = at + e < total ? widened(x[at + e]) : 0.0f;
 }
 
-// y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements in flight a thread and
-// input, and of y where it is added to.
+// y[i] (+)= f(values of all inputs at i, i), for i in [0, count).  GROUPS of four elements per thread and input are in
+// flight, and of y if it is accumulated.
 template <int INPUTS, int GROUPS, class T, class F>
 LM_FN void pointwise(T* y, const T* const (&x)[INPUTS], int count, bool accumulate, F f) {
     float in[GROUPS][INPUTS][4], before[GROUPS][4];
@@ -70,9 +70,9 @@ LM_FN void pointwise(T* y, const T* const (&x)[INPUTS], int count, bool accumula
 // A mask holds one bit per element in the order of memory, element 8 b + i in bit i of byte b.  A thread takes eight
 // elements and their byte: grid ceil(count / 2048), block 256.
 //
-// A bit of a ReLU's mask is set where y is positive as it is stored.  In 16 bits the smallest numbers become zero, so a
-// kernel that computes y compares it with largest_zero, the largest of those (0 in fp32), also where its own y is in fp32
-// and is rounded later.
+// A bit of a ReLU's mask is set where y is positive after rounding to its element type.  In 16 bits the smallest
+// numbers become zero, so a kernel that computes y compares it with largest_zero, the largest of these (0 in fp32),
+// also if its own y is in fp32 and is rounded later.
 
 LM_FN unsigned first_of_eight() { return 8u * (blockIdx.x * POINTWISE_THREADS + threadIdx.x); }
 

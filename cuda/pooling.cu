@@ -86,7 +86,7 @@ LM_FN void windows_over(const PoolArgs<T>& p, const Place& at, Load load, Use us
     }
 }
 
-// What argmax says of V channels from `window` on: their bytes in one word; or `window` where it holds ints.
+// Returns the argmax of V channels from `window` on: their bytes in one word; or `window` if it holds ints.
 template <int V, class T>
 LM_FN unsigned load_winners(const PoolArgs<T>& p, int window) {
     if (p.wide) return static_cast<unsigned>(window);

@@ -1,4 +1,4 @@
-// The vocabulary of every kernel: what a thread may use of its warp, its block and the memory between.
+// The vocabulary of every kernel: the functions of a thread for its warp, its block and the memory they share.
 //
 // Kernels include this header and no other.  Each primitive is one function with two bodies: PTX for the GPU, and a
 // call into the emulator of tests/emulator/, which defines LM_EMULATE and runs the same source on the host.  The header
@@ -76,7 +76,7 @@ LM_FN void warp_sync(LM_SITE) {
 
 // ---- exchange -----------------------------------------------------------------------------------------------------
 
-// The value that `lane` brought.  T is float, int or unsigned.
+// Returns the value of `lane`.  T is float, int or unsigned.
 template <class T>
 LM_FN T shuffle(T value, int lane LM_AND_SITE) {
 #if defined(LM_EMULATE)
@@ -86,7 +86,7 @@ LM_FN T shuffle(T value, int lane LM_AND_SITE) {
 #endif
 }
 
-// The value that lane ^ mask brought.
+// Returns the value of lane ^ mask.
 template <class T>
 LM_FN T shuffle_xor(T value, int mask LM_AND_SITE) {
 #if defined(LM_EMULATE)
@@ -96,7 +96,7 @@ LM_FN T shuffle_xor(T value, int mask LM_AND_SITE) {
 #endif
 }
 
-// The value that lane + delta brought; one's own beyond the last lane.
+// Returns the value of lane + delta; the own value beyond the last lane.
 template <class T>
 LM_FN T shuffle_down(T value, int delta LM_AND_SITE) {
 #if defined(LM_EMULATE)
@@ -107,7 +107,7 @@ LM_FN T shuffle_down(T value, int delta LM_AND_SITE) {
 #endif
 }
 
-// Bit i is what lane i brought.
+// Bit i is the value of lane i.
 LM_FN unsigned ballot(bool mine LM_AND_SITE) {
 #if defined(LM_EMULATE)
     return lm_emu::ballot(mine, site);

@@ -1,7 +1,7 @@
 // Interp: the same channels on another grid of pixels, bilinear, corners on corners.
 //   forward   y [N,Ho,Wo,C] float written     x [N,H,W,C] float read
-//   backward  dx [N,H,W,C] float written or added to     dy [N,Ho,Wo,C] float read; a pixel gathers what looks at it
-//   launch    one thread per V channels of what is written: grid ceil(count / (256 V)), block 256
+//   backward  dx [N,H,W,C] float written or added to     dy [N,Ho,Wo,C] float read; a pixel gathers the outputs that read it
+//   launch    one thread per V channels of the result: grid ceil(count / (256 V)), block 256
 //   traffic   4|x| + 4|y| bytes, from L2 more: bound by memory
 //   assumes   _v4: C a multiple of 4; each axis of y below 2^16, so that products of two sizes stay whole numbers
 //   source    layermem/layers/resize.py, Resampling: y[i] lies at i (size - 1) / (out - 1) of `size` pixels from
@@ -36,7 +36,7 @@ LM_FN Tap tap_of(const Resampling& line, int i) {
             static_cast<float>(rest) / static_cast<float>(line.out - 1)};
 }
 
-// What pixel `at` gets of y[i].
+// Returns the share of y[i] that pixel `at` gets.
 LM_FN float weight_of(const Resampling& line, int i, int at) {
     const Tap tap = tap_of(line, i);
     return (at == tap.low ? 1.0f - tap.t : 0.0f) + (at == tap.high ? tap.t : 0.0f);

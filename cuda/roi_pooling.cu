@@ -35,7 +35,7 @@ LM_FN RoiPlace place_of(const RoiArgs& p, unsigned i) {
             static_cast<int>(i) - pixel * static_cast<int>(p.by_channels.divisor)};
 }
 
-// The image of region r, or -1 for none; what is none is reported.
+// The image of region r; -1, and a report, for an invalid one.
 LM_FN int image_of(const RoiArgs& p, int r) {
     const float* roi = p.regions + 5 * r;
     float finite = 0;

@@ -1,5 +1,5 @@
 // step_scalars: the StepScalars of a device, one for each stream that runs kernels, which get its address.
-//   They are part of a module, as code is, and so take nothing of the arena or beside it.
+//   They are part of a module, like code, so they take no bytes of the arena or of other allocations.
 #include "step_scalars.cuh"
 
 using namespace lm;

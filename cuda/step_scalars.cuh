@@ -1,5 +1,5 @@
-// StepScalars: what changes from one step to the next, in the GPU's memory.  The host writes it once before a step, so
-// that the arguments of every launch stay as they are, and a captured CUDA graph is launched as it is.
+// StepScalars: the values that change from step to step, in the GPU's memory.  The host writes them once before a step,
+// so that the arguments of every launch stay the same, and a captured CUDA graph is launched unchanged.
 //   rate, correction         of the learning rate, by cuda/update.cu
 //   seed, step_low, _high    key and counter of random numbers, by cuda/dropout.cu and cuda/pooling.cu
 //   averaged                 batches that move averages, by cuda/batch_norm.cuh
@@ -18,7 +18,7 @@ struct StepScalars {
     unsigned seed, step_low, step_high;
 };
 
-// The learning rate of a parameter: a product of doubles, rounded once, as the other devices have it.
+// Returns the learning rate of a parameter: a product of doubles, rounded once, as on the other devices.
 LM_FN float local_rate(const StepScalars* step, double lr_mult) { return static_cast<float>(step->rate * lr_mult); }
 
 }  // namespace lm

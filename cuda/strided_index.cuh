@@ -1,11 +1,11 @@
-// Places of a blob of up to four axes, reached by counting through other axes than its own.
+// Places of a blob of up to four axes, counted through other axes than its own.
 #pragma once
 #include "common.cuh"
 
 namespace lm {
 
 // Number i, counted through axes of sizes (s0, s1, s2, s3) with the last one fastest, goes to the sum of index x
-// stride.  s0 is not needed; a stride of 0 stays where it is.
+// stride. s0 is not needed; an axis of stride 0 does not move.
 struct StridedIndex {
     Divider s1, s2, s3;
     int stride0, stride1, stride2, stride3;

@@ -1,7 +1,7 @@
 // Update rules: parameters change by their gradients and their state, up to 64 of them in a launch.  Formulas and order
 // as in layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
-//   scaled   dw and norm are loss_scale times what they stand for; where norm is not finite, nothing is written
+//   scaled   dw and norm are loss_scale times the true values; if norm is not finite, nothing is written
 //   launch   one thread per four elements: the sum of ceil(count / 1024) blocks over the parameters, block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam, AdamW) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it

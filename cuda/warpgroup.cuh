@@ -1,5 +1,5 @@
-// What warpgroups of sm_90a may use beside primitives.cuh: barriers in shared memory that count arrivals and bytes, copies
-// of whole runs of memory, and products of four warps that read one operand from shared memory.
+// The primitives of warpgroups of sm_90a, in addition to primitives.cuh: barriers in shared memory that count arrivals
+// and bytes, copies of whole runs of memory, and products of four warps that read one operand from shared memory.
 //
 //   barriers   barrier_init, barrier_arrive, barrier_arrive_behind_copies, barrier_expect, barrier_wait
 //   copies     bulk_copy
@@ -8,7 +8,7 @@
 //   memory     proxy_fence
 //   registers  registers_give, registers_take
 //
-// On other architectures there are no such instructions (LM_WARPGROUPS), and kernels that need them refuse to run.
+// Other architectures lack these instructions (LM_WARPGROUPS), and kernels that need them refuse to run.
 #pragma once
 #include "primitives.cuh"
 
@@ -26,11 +26,11 @@ constexpr int WARPGROUP = 4 * WARP;  // threads; the first one's number is a mul
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
 //
-// A barrier is a word of 64 bits in shared memory.  Its phases are numbered from 0 on; one ends with as many arrivals as
-// barrier_init states, and the next one begins.  What a thread wrote before it arrived is seen by those that have waited
-// for the phase.
+// A barrier is a word of 64 bits in shared memory.  Its phases are numbered from 0 on; one ends after as many arrivals
+// as barrier_init states, and the next one begins.  Writes of a thread before its arrival are visible to threads that
+// have waited for the phase.
 
-// By one thread; a block_sync makes it known to the others.
+// Called by one thread; a block_sync makes it known to the others.
 LM_FN void barrier_init(unsigned long long* barrier, int arrivals) {
 #if defined(LM_EMULATE)
     lm_emu::barrier_init(barrier, arrivals);
@@ -56,8 +56,8 @@ LM_FN void barrier_arrive_behind_copies(unsigned long long* barrier) {
 #endif
 }
 
-// The phase ends when so many bytes of bulk copies have landed, too.  By a thread that has still to arrive in it, before it
-// starts these copies.
+// Makes the phase also wait for so many bytes of bulk copies.  Called by a thread that has still to arrive in it,
+// before it starts these copies.
 LM_FN void barrier_expect(unsigned long long* barrier, int bytes) {
 #if defined(LM_EMULATE)
     lm_emu::barrier_expect(barrier, bytes);
@@ -66,7 +66,7 @@ LM_FN void barrier_expect(unsigned long long* barrier, int bytes) {
 #endif
 }
 
-// Until a phase of this parity has ended and no other has since: that of an odd number has, before the first one ends.
+// Waits until a phase of this parity has ended and no other since; odd parity counts as ended until phase 0 ends.
 LM_FN void barrier_wait(unsigned long long* barrier, unsigned parity LM_AND_SITE) {
 #if defined(LM_EMULATE)
     lm_emu::barrier_wait(barrier, parity, site);
@@ -85,8 +85,8 @@ LM_FN void barrier_wait(unsigned long long* barrier, unsigned parity LM_AND_SITE
 #endif
 }
 
-// What this thread has written to shared memory is seen by products that begin after it has been waited for, and barriers
-// that it has made by bulk copies: both go another way than threads do.
+// Makes writes of this thread to shared memory visible to products that begin after it has been waited for, and its
+// barriers to bulk copies: both use another path to memory than threads do.
 LM_FN void proxy_fence() {
 #if defined(LM_EMULATE)
     lm_emu::proxy_fence();
@@ -145,7 +145,7 @@ LM_FN void registers_take() {
 // j ^ (r / 2 & 3).  The first row is at a multiple of 8 ROW_BYTES.
 // source  PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "Matrix Descriptor Format"
 
-// Names rows for a product; PRODUCT_BYTES behind lie those for the next K.
+// Names rows for a product; those for the next K lie PRODUCT_BYTES after.
 template <int ROW_BYTES>
 LM_FN unsigned long long shared_rows(const void* first, int product) {
     static_assert(ROW_BYTES == 128 || ROW_BYTES == 64, "rows are 128 or 64 bytes");
@@ -178,7 +178,7 @@ LM_FN void products_begin() {
 #endif
 }
 
-// What is in `d` by now is what products add to; the compiler puts nothing of it between them.
+// Makes products add to the current content of `d`; the compiler moves no access to it in between.
 template <int N>
 LM_FN void products_add_to(float (&d)[N][4]) {
 #if !defined(LM_EMULATE)
@@ -195,7 +195,7 @@ LM_FN void products_commit(LM_SITE) {
 #endif
 }
 
-// Of products that go on adding to the same registers, which no thread may use before it has waited for all.
+// For products that go on adding to the same registers, which no thread may use before it has waited for all.
 template <int GROUPS>
 LM_FN void products_wait(LM_SITE) {
 #if defined(LM_EMULATE)
@@ -205,7 +205,7 @@ LM_FN void products_wait(LM_SITE) {
 #endif
 }
 
-// Also keeps the compiler from using `d` before.
+// Also keeps the compiler from using `d` earlier.
 template <int GROUPS, int N>
 LM_FN void products_wait(float (&d)[N][4] LM_AND_SITE) {
 #if defined(LM_EMULATE)
@@ -265,8 +265,8 @@ LM_FN void product_bf16(float (&d)[BLOCKS][4], const unsigned (&a)[4], unsigned 
 #endif
 }
 
-// Both operands from shared memory, sixteen k's of each: 64 rows of A and all columns of B, by shared_rows or, where these
-// are A_COLUMNS or B_COLUMNS, by shared_columns.
+// Both operands are in shared memory, sixteen k's of each: 64 rows of A and all columns of B, named by shared_rows or,
+// for A_COLUMNS or B_COLUMNS, by shared_columns.
 template <bool A_COLUMNS, bool B_COLUMNS, int BLOCKS>
 LM_FN void product_bf16(float (&d)[BLOCKS][4], unsigned long long a, unsigned long long b) {
     static_assert(BLOCKS == 16 || BLOCKS == 24, "128 columns or 192");

@@ -1,11 +1,11 @@
-// The matrix engine of sm_90a: C[M,N] = A[M,K] B[K,N], with loads and products by different warps of a block, which meet at
-// barriers.
+// The matrix engine of sm_90a: C[M,N] = A[M,K] B[K,N]; loads and products run in different warps, which barriers
+// synchronize.
 //
 //   producers   the first four warps: A in fp32 by asynchronous copies, B through registers, where it is rounded
 //   consumers   a warpgroup for each 128 rows of the tile: A from shared memory into registers, where it is rounded, then
 //               products with B where it lies
-//   packed      where both operands are bfloat16: producers copy both, weights by whole stages (weight_tiles.cuh), and two
-//               warpgroups multiply them where they lie, with half of the columns each, or half of the rows
+//   packed      if both operands are bfloat16: producers copy both, weights by whole stages (weight_tiles.cuh), and two
+//               warpgroups multiply them in place, with half of the columns each, or half of the rows
 //   ring        STAGES of A and B, 32 words deep, with two barriers each: `filled` and `emptied`
 //   tiles       a block takes every gridDim.x-th, and loads the next one while it stores this one
 //   order       k rises, in products of 8 (tf32) or 16 (bf16), each added to the sum of those before: no tile and no place
@@ -47,8 +47,7 @@ using W256x128 = WarpgroupTile<256, 128, 1, 136, 184, PRECISION>;
 template <Precision PRECISION>
 using W128x64 = WarpgroupTile<128, 64, 2, 112, 144, PRECISION>;
 
-// One of packed operands: two consumer warpgroups have half of the columns each, or half of the rows, and a warp 16 of each
-// 64 of their rows.
+// A tile of packed operands: two consumer warpgroups have half of the columns or rows each, a warp 16 of each 64 rows.
 template <int M, int N, int PRODUCER_REGISTERS_, int CONSUMER_REGISTERS_, bool HALVES_ROWS = false>
 struct PackedWarpgroupTile : Tile<M, N, M / (HALVES_ROWS ? 8 : 4), N / (HALVES_ROWS ? 1 : 2), 1> {
     static constexpr Precision PRECISION = Precision::BF16_PACKED;
@@ -77,7 +76,7 @@ using W256x128Wgrad = PackedWarpgroupTile<256, 128, 56, 224, true>;
 
 // ---- the ring -------------------------------------------------------------------------------------------------------
 
-// The stage at hand of a ring, for producers or for consumers.
+// The current stage of a ring, for producers or for consumers.
 template <class T>
 struct StagesOf {
     unsigned char* stages;
@@ -92,7 +91,7 @@ struct StagesOf {
     LM_MEMBER void wait_until_empty() const { barrier_wait(&emptied[stage], parity ^ 1u); }
     LM_MEMBER void wait_until_full() const { barrier_wait(&filled[stage], parity); }
 
-    // What the lanes of a consumer's warp have read of a stage is no longer needed.
+    // Releases a stage to the producers: the lanes of a consumer's warp no longer need their data of a stage.
     LM_MEMBER void give_back(int stage) const {
         warp_sync();
         if (lane_of_warp() == 0) barrier_arrive(&emptied[stage]);
@@ -105,23 +104,23 @@ struct StagesOf {
 
 template <class T, bool A_ROWS>
 struct WarpgroupRing : StagesOf<T> {
-    // Sums of a thread, and where they lie in C; m_of counts the producers' warps as if they had rows.
+    // The sums of a thread, and their places in C; m_of counts the producers' warps as if they had rows.
     using Product = Mma<T, A_ROWS, A_ROWS, T::PRECISION>;
     static constexpr bool BF16 = T::PRECISION == Precision::BF16;
     static constexpr int K = BF16 ? 16 : 8;  // of a product
 
-    // B from rows of a matrix, and from columns that a Source has side by side.
+    // B from rows of a matrix, or from consecutive columns of a Source.
     template <class E>
     using RowsOfB = RoundedRows<T, Product>;
     template <class Source>
     using ColumnsOfB = TransposedRows<T, Source>;
 
-    // What a consumer's warp has of the tile: WARP_ROWS rows, of all columns.
+    // A consumer warp's part of the tile: WARP_ROWS rows, of all columns.
     static constexpr int WARP_ROWS = WARP, COLUMNS = T::N;
     LM_MEMBER static int row_of_warp(int i) { return static_cast<int>(threadIdx.x) / WARP * WARP - T::PRODUCERS + i; }
     LM_MEMBER static int first_column() { return 0; }
 
-    // Row of the tile that element i of a product belongs to.
+    // Returns the row of the tile of element i of a product.
     LM_MEMBER static int row_of_tile(const Product& product, int i) { return product.m_of(i) - T::PRODUCERS; }
 
     using StagesOf<T>::StagesOf;
@@ -163,7 +162,7 @@ struct WarpgroupRing : StagesOf<T> {
         }
     }
 
-    // A stage in parts of two products along k: fragments of one part fit into the registers.
+    // Adds a stage in parts of two products along k: fragments of one part fit into the registers.
     LM_MEMBER static void add(Product& product, const unsigned char* stage, int thread) {
 #pragma unroll
         for (int part = 0; part < DEPTH / K; part += 2) {
@@ -191,7 +190,7 @@ struct WarpgroupRing : StagesOf<T> {
         }
     }
 
-    // Of this warp's block i of 16 rows, K k's from `k` on.
+    // Loads, for this warp's block i of 16 rows, K k's from `k` on.
     LM_MEMBER static void load_fragment(unsigned (&fragment)[4], const Product& product, const float* tile, int i,
                                         int k, int thread) {
         const int lane = thread % WARP, first = (thread - T::PRODUCERS) / WARP * WARP;
@@ -223,8 +222,8 @@ struct WarpgroupRing : StagesOf<T> {
     }
 };
 
-// B in stages that lie in memory as in the ring, each of which one thread copies at once: weights.  source_of(k) is where
-// the one from k on lies.
+// B in stages with the same layout in memory and in the ring, each of which one thread copies at once: weights.
+// source_of(k) returns the address of the stage from k on.
 template <class SourceOf>
 struct WholeStages {
     SourceOf source_of;
@@ -232,7 +231,7 @@ struct WholeStages {
     LM_MEMBER explicit WholeStages(SourceOf source_of) : source_of(source_of) {}
 };
 
-// A packed tile of columns in panels of PANEL, one behind the other.
+// A packed tile of columns in consecutive panels of PANEL.
 template <int WIDTH, int THREADS, int V, class Source, int PANEL>
 struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
     using Columns<WIDTH, THREADS, V, Source>::Columns;
@@ -246,8 +245,8 @@ struct PanelsOfColumns : Columns<WIDTH, THREADS, V, Source> {
     }
 };
 
-// A packed tile of columns in panels, of which each thread has eight columns side by side, from first_column() on, in every
-// STRIDE-th k from first_k() on.
+// A packed tile of columns in panels, of which each thread has eight consecutive columns, from first_column() on, in
+// every STRIDE-th k from first_k() on.
 template <int WIDTH, int THREADS, int PANEL>
 struct PanelsOfTile {
     static constexpr int COLUMNS = PANEL, CHUNKS = PANEL / PACKED, STRIDE = THREADS / CHUNKS;
@@ -261,8 +260,8 @@ struct PanelsOfTile {
 //      advance()             as of all loads; begin_row(row): the copies of k number `row` come next; called by all lanes
 //      at(panel, inside)     this thread's elements of a panel in that row, and whether they are there
 //
-// Rows lie in the order of place_eight, so that each product sums the same k's in the same order as one of fp32 tiles:
-// slices of a batch sum some windows there.
+// Rows lie in the order of place_eight, so that each product sums the same k's in the same order as fp32 tiles, in
+// which slices of a batch sum some windows.
 template <class Panels, class Source>
 struct PanelCopies {
     static constexpr int COPIES = Panels::ROWS * Panels::PANELS;
@@ -287,9 +286,9 @@ struct PanelCopies {
     }
 };
 
-// Of packed operands.  What copies of 16 bytes have brought, products read by another way: each producer waits for its own
-// copies of a stage, fences them and only then arrives, one stage late, so that the copies of two stages are in flight.
-// Bulk copies need none of it: they go the way of products, and the barrier counts their bytes.
+// The ring of packed operands.  Products read the data of 16-byte copies by another path: each producer waits for its
+// own copies of a stage, fences them and only then arrives, one stage late, so that the copies of two stages are in
+// flight. Bulk copies do not need this: they use the same path as products, and the barrier counts their bytes.
 template <class T, bool A_ROWS, bool B_ROWS>
 struct PackedRing : StagesOf<T> {
     static constexpr int WARP_ROWS = T::WARP_M, COLUMNS = T::WARP_N;
@@ -301,7 +300,7 @@ struct PackedRing : StagesOf<T> {
     template <class Source>
     using ColumnsOfB = PanelsOfColumns<T::N, T::PRODUCERS, T::VECTOR, Source, PANEL>;
 
-    // Computed where they are used, from the thread's number alone: products leave few registers.
+    // The thread number is recomputed at each use, because products leave few registers.
     LM_MEMBER static unsigned thread() { return static_cast<unsigned>(opaque(static_cast<int>(threadIdx.x))); }
     LM_MEMBER static int consumer() { return static_cast<int>((thread() - T::PRODUCERS) / WARPGROUP); }
     LM_MEMBER static int first_row() { return HALVES_ROWS ? consumer() * (T::M / 2) : 0; }
@@ -332,12 +331,12 @@ struct PackedRing : StagesOf<T> {
         }
     }
 
-    // Of all tiles.
+    // Ends all tiles.
     LM_MEMBER void finish() const {
         if (is_behind) announce<0>();
     }
 
-    // Starts what this thread copies of an operand for the stage from k on.
+    // Starts this thread's copies of an operand for the stage from k on.
     template <class Operand>
     LM_MEMBER void start(Operand& operand, float* to, int) const {
         operand.advance();
@@ -353,7 +352,7 @@ struct PackedRing : StagesOf<T> {
         bulk_copy(to, operand.source_of(k), T::B_BYTES, &this->filled[this->stage]);
     }
 
-    // All copies but those of the newest NEWER stages have landed: the stage before is full.
+    // Arrives for the stage before, once all copies except those of the newest NEWER stages have landed.
     template <int NEWER>
     LM_MEMBER void announce() const {
         async_wait<NEWER>();
@@ -391,18 +390,18 @@ struct PackedRing : StagesOf<T> {
     }
 
   private:
-    // Of 64 rows or columns, or the first of more, for product number `part` of a stage.
+    // Names 64 rows or columns, or the first of more, for product number `part` of a stage.
     template <bool IN_ROWS>
     LM_MEMBER static unsigned long long operand(const unsigned char* first, int part) {
         return IN_ROWS ? shared_rows<T::ROW_BYTES>(first, part) : shared_columns<PANEL_BYTES>(first, part);
     }
 
-    // The stage that many before the one at hand.
+    // Returns the stage `count` before the current one.
     LM_MEMBER int before(int count) const { return (this->stage + T::STAGES - count) % T::STAGES; }
 };
 
-// Sums to begin with: what lies at `c`, in the order in which products have them.  row_of(i) is the offset of row i of the
-// thread, or -1; columns from `left` on, counted from `c`, are not there.
+// Loads initial sums from `c`, in the order of products.  row_of(i) is the offset of row i of the thread, or -1;
+// columns from `left` on, counted from `c`, are absent.
 template <class Product, class RowOf>
 LM_FN void load_sums(Product& product, const float* c, RowOf row_of, int left) {
     const int first = lane_of_warp() % 4 * 2;
@@ -431,8 +430,8 @@ struct RingOf<T, A_ROWS, B_ROWS, Precision::BF16_PACKED> {
 
 // ---- a block --------------------------------------------------------------------------------------------------------
 
-// Producers call produce(ring, tile) and consumers consume(ring, tile) for each of the block's tiles.  `tiles` and what the
-// first thread has written to shared memory before are seen by all.
+// Producers call produce(ring, tile) and consumers consume(ring, tile) for each of the block's tiles.  `tiles`, and
+// earlier writes of the first thread to shared memory, are visible to all.
 template <class T, class Ring, class Produce, class Consume>
 LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
     LM_DYN_SHARED(unsigned char, shared);
@@ -458,7 +457,7 @@ LM_FN void run_warpgroups(const int& tiles, Produce produce, Consume consume) {
     }
 }
 
-// Columns 32 WORD to 32 WORD + 31 of a product, so that an epilogue takes registers for these alone.
+// Columns 32 WORD to 32 WORD + 31 of a product, so that an epilogue needs registers for these only.
 template <class Product, int WORD>
 struct ColumnsOf {
     static constexpr int ROWS = Product::ROWS, COLUMNS = 32 / Product::LANES, LANES = Product::LANES;

@@ -1,4 +1,4 @@
-// How producers of warpgroup_gemm.cuh round B on its way into a stage, by rows and by columns.
+// Producers of warpgroup_gemm.cuh that round B on its way into a stage, by rows and by columns.
 #pragma once
 #include "implicit_gemm.cuh"
 #include "mma.cuh"
@@ -8,7 +8,7 @@ namespace lm {
 //      fetch()       loads this thread's elements of the next stage, zeros beyond the operand; called by all producers
 //      place(tile)   rounds and stores what fetch() has loaded
 
-// Eight k's of row `row` of B, number `eight` of four.
+// Returns eight k's of row `row` of B, number `eight` of four.
 template <class T>
 LM_FN void place_eight(unsigned char* tile, int row, int eight, const float (&values)[8]) {
     const auto put = [&](int chunk, unsigned a, unsigned b, unsigned c, unsigned d) {
@@ -25,7 +25,7 @@ LM_FN void place_eight(unsigned char* tile, int row, int eight, const float (&va
     }
 }
 
-// From rows of a matrix [count][depth], from row `first` on: a thread has eight k's of every 32nd row.
+// Takes B from rows of a matrix [count][depth], from row `first` on: a thread has eight k's of every 32nd row.
 template <class T, class Product>
 struct RoundedRows {
     static constexpr int EIGHTS = DEPTH / 8, STRIDE = T::PRODUCERS / EIGHTS, ROWS = T::N / STRIDE;
@@ -65,7 +65,7 @@ struct RoundedRows {
     }
 };
 
-// From columns that a Source (implicit_gemm.cuh) has side by side: a thread has eight k's of four columns, from
+// Takes B from consecutive columns of a Source (implicit_gemm.cuh): a thread has eight k's of four columns, from
 // first_column() on, which it transposes.
 template <class T, class Source>
 struct TransposedRows {

@@ -1,5 +1,5 @@
-// What the sums over windows by warpgroups (conv_warpgroup.cuh) share: how large a product is, which rows and stages come
-// from where, and how tiles are stored.
+// Common parts of the sums over windows by warpgroups (conv_warpgroup.cuh): the size of a product, the sources of rows
+// and stages, and the stores of tiles.
 #pragma once
 #include "conv_fprop.cuh"
 #include "warpgroup_gemm.cuh"
@@ -8,7 +8,7 @@ namespace lm {
 
 #if LM_WARPGROUPS
 
-// How large a product is: rows, k's, columns, tiles along N, all tiles.
+// The size of a product: rows, k's, columns, tiles along N, all tiles.
 struct Extent {
     int rows, depth, columns, across, tiles;
 };
@@ -43,8 +43,8 @@ LM_FN void store_words(const Product& product, E* c, RowOf row_of, int n0, int c
 template <class T>
 constexpr int ROWS_AT_ONCE = T::PRECISION == Precision::BF16_PACKED ? 1 : 2;  // that an epilogue has registers for
 
-// Weights as tiles lie in memory, one k behind the other through all stages, tiles and groups: number_of(k) is the number of
-// the first one of the stage from k on.
+// Weights as tiles in memory, consecutive by k through all stages, tiles and groups: number_of(k) is the number of the
+// first one of the stage from k on.
 template <class Weights, class NumberOf>
 LM_FN auto tiles_from(const Weights* tiles, NumberOf number_of) {
     const auto source_of = [=](int k) { return tiles + static_cast<long long>(number_of(k)) * WeightTile::COLUMNS; };

@@ -1,25 +1,25 @@
-// What a warpgroup leaves of its 128 rows of a tile in fp32 (warpgroup_gemm.cuh), which are a unit, for a BatchNorm: moments
-// of what conv_fprop stores (moments.cuh), or sums of what conv_dgrad stores (gradient_sums.cuh).
+// Results of a warpgroup for a BatchNorm from its 128 rows of an fp32 tile (warpgroup_gemm.cuh), which are a unit:
+// moments of what conv_fprop stores (moments.cuh), or sums of what conv_dgrad stores (gradient_sums.cuh).
 //
 //   group   the 32 rows of a warp, which takes them from its registers, some columns after the other
-//   unit    the four warps meet at a barrier of their own; then a thread merges the groups of a column
+//   unit    the four warps meet at a separate barrier; then a thread merges the groups of a column
 //   memory  of moments for two tiles in turns: a warp may write those of the next one while others still read; where sums
 //           are left, warps meet before they write, too
-//   bits    those of the passes over memory (batch_norm.cuh): the rows and the order are the same
+//   bits    equal to those of the passes over memory (batch_norm.cuh): the rows and the order are the same
 #pragma once
 #include "conv_sums.cuh"
 #include "warpgroup_gemm.cuh"
 
 namespace lm {
 
-// What conv_fprop and conv_dgrad do where no BatchNorm needs more: they store with any epilogue.
+// conv_fprop and conv_dgrad without a BatchNorm: they store with any epilogue.
 struct NoUnits {
     static constexpr bool ARE_LEFT = false;
 };
 
 #if LM_WARPGROUPS
 
-// BUFFERS: of what tiles leave, in turns.
+// BUFFERS for the results of alternating tiles.
 template <class T, int BUFFERS>
 struct UnitMemory {
     static constexpr int TERMS = 2, UNITS = T::M / UNIT_ROWS;
@@ -29,7 +29,7 @@ struct UnitMemory {
     unsigned long long met[UNITS];  // barriers
 };
 
-// The unit of a thread in the tile at hand.
+// The unit of a thread in the current tile.
 template <class T, int BUFFERS>
 struct UnitOfTile {
     UnitMemory<T, BUFFERS>& memory;
@@ -41,19 +41,19 @@ struct UnitOfTile {
             for (int i = 0; i < UnitMemory<T, BUFFERS>::UNITS; ++i) barrier_init(&memory.met[i], GROUPS);
     }
 
-    // Computed where it is used: products leave few registers.
+    // The number is recomputed at each use, because products leave few registers.
     LM_MEMBER static int consumer() { return opaque(static_cast<int>(threadIdx.x)) - T::PRODUCERS; }
     LM_MEMBER static int number() { return consumer() / WARPGROUP; }
     LM_MEMBER static int thread() { return consumer() % WARPGROUP; }  // of those of the unit
 
-    // Terms of the warp's group, as they are written before the threads meet, and those of number g of the unit as they are
-    // read behind that.
+    // Return the terms of the warp's group, written before the threads meet, and of group g of the unit, read
+    // afterwards.
     LM_MEMBER float* own_group() const {
         return memory.groups[phase % BUFFERS][number()][consumer() / WARP % GROUPS][0];
     }
     LM_MEMBER const float* group(int g) const { return memory.groups[(phase ^ 1u) % BUFFERS][number()][g][0]; }
 
-    // Until all threads of the unit are here.
+    // Waits until all threads of the unit are here.
     LM_MEMBER void meet() {
         warp_sync();
         if (lane_of_warp() == 0) barrier_arrive(&memory.met[number()]);
@@ -64,8 +64,8 @@ struct UnitOfTile {
 
 // ---- moments --------------------------------------------------------------------------------------------------------
 
-// Stores 32 columns of a warp's rows after the other, with their bias, and leaves the moments of each in `group`.  `c` is the
-// warp's first row, of which `count` are there, all of them if WHOLE.  Called by all lanes.
+// Stores 32 columns of a warp's rows after the other, with their bias, and writes the moments of each to `group`.  `c`
+// is the warp's first row, of which `count` exist, all of them if WHOLE.  Called by all lanes.
 template <class T, bool WHOLE, int WORD = 0, class Product, class E>
 LM_FN void store_and_group(Product& product, float* group, E* c, int count, int pitch, int n0, int columns,
                            const float* bias) {
@@ -97,7 +97,7 @@ LM_FN void store_and_group(Product& product, float* group, E* c, int count, int 
         store_and_group<T, WHOLE, WORD + 1>(product, group, c, count, pitch, n0, columns, bias);
 }
 
-// The epilogue of conv_fprop that leaves moments: no ReLU and no residual.
+// The epilogue of conv_fprop that computes moments: no ReLU and no residual.
 template <class T>
 struct MomentUnits {
     static constexpr bool ARE_LEFT = true;
@@ -105,7 +105,7 @@ struct MomentUnits {
 
     UnitOfTile<T, 2> unit;
 
-    // Of the tile from row m0 of `rows` and column n0 of a group on; `is_whole`: all of its rows are there.
+    // Handles the tile from row m0 of `rows` and column n0 of a group on; `is_whole`: all of its rows exist.
     template <class Ring, class Product, class Image, class Maps, class Weights>
     LM_MEMBER void store_tile(Product& product, const ConvFpropArgs<Image, Maps, Weights>& p, int m0, int rows, int n0,
                               bool is_whole) {
@@ -135,7 +135,7 @@ struct MomentUnits {
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
-// The epilogue of conv_dgrad that leaves sums, of one phase: rows of C are pixels one after the other.
+// The epilogue of conv_dgrad that computes sums, for one phase: rows of C are consecutive pixels.
 template <class T, class E>
 struct SumUnits {
     static constexpr bool ARE_LEFT = true;
@@ -150,9 +150,9 @@ struct SumUnits {
     UnitOfTile<T, 1> unit;
     Numbers* numbers;  // of each unit
 
-    // Where a lane's elements lie in the image, by the table of the tile's rows.  Rows and columns that are not there are
-    // others that are, so that no load has a condition; places are computed where they are used, since the tile leaves few
-    // registers.
+    // The places of a lane's elements in the image, from the table of the tile's rows.  Absent rows and columns are
+    // replaced by existing ones, so that no load has a condition; places are recomputed at each use, since the tile
+    // leaves few registers.
     struct Places {
         const int* pixels;  // of the tile; -1 where a row is not there
         int n0, columns;    // of the tile in the group
@@ -167,7 +167,7 @@ struct SumUnits {
         LM_MEMBER bool has(int n) const { return opaque(n0) + n < columns; }
     };
 
-    // Before the product: starts the copies of the numbers of the columns from `channel` on, of which there are so many.
+    // Starts, before the product, the copies of the numbers of `columns` columns from `channel` on.
     LM_MEMBER void begin(int channel, int columns) const {
         constexpr int CHUNKS = T::N / 4;
         static_assert(NUMBERS * CHUNKS <= WARPGROUP, "a thread has a copy");
@@ -183,8 +183,8 @@ struct SumUnits {
         async_commit();
     }
 
-    // Of tile number `tile` of a group whose first channel is `channel`; pixels are the places of the tile's rows.  It is
-    // stored first, so that behind that loads of x wait for no condition.
+    // Handles tile number `tile` of a group whose first channel is `channel`; pixels are the places of the tile's rows.
+    // It is stored first, so that later loads of x wait for no condition.
     template <class Product, class Weights, class Extent>
     LM_MEMBER void store_tile(Product& product, const ConvDgradArgs<E, Weights>& p, const Extent& extent, int tile,
                               int channel, const int* pixels) {
@@ -224,8 +224,8 @@ struct SumUnits {
     }
 
   private:
-    // The sums of columns 4 run .. 4 run + 3 of the lane, from column n of the tile on; of two at once, whose numbers are in
-    // registers.
+    // Computes the sums of columns 4 run .. 4 run + 3 of the lane, from column n of the tile on; two at a time, with
+    // their numbers in registers.
     template <int SUMS, class Product>
     LM_MEMBER void sum_run(float (&sums)[SUMS], const Product& product, const Values& x, int n, int run) const {
         constexpr int PAIR = 2;
@@ -251,7 +251,7 @@ struct SumUnits {
         }
     }
 
-    // Stores these columns, and leaves in `product` what is stored; zeros in rows that are not there.
+    // Stores these columns, and leaves the stored values in `product`; zeros in absent rows.
     template <class Product, class Weights>
     LM_MEMBER void store_run(Product& product, const ConvDgradArgs<E, Weights>& p, const Places& places,
                              int run) const {
@@ -267,7 +267,7 @@ struct SumUnits {
             Values before;
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
-                // What is not this thread's others write.
+                // Other threads write the columns that are not this thread's.
                 const E* blob = is_there && places.has_row(i) ? p.image : norm.x;
                 load<RUN>(before[i], blob + (places.row(i) + column));
             }

@@ -1,17 +1,17 @@
-"""Row bands: weights of an InnerProduct, their gradient and optimizer state, in bands of rows that are buffers alone.
+"""Row bands: weights of an InnerProduct, their gradient and optimizer state, as one buffer per band of rows.
 
     whole    fc6.forward   fc6.wgrad  fc6.dgrad  fc6.w0.update                 all rows of fc6.w0 at once, and of its
                                                                               gradient and its history
     bands    fc6.forward.rows2/2  fc6.forward.rows1/2  fc6.join                y = the columns of both, side by side
-             fc6.wgrad  fc6.wgrad.rows1/2  fc6.dgrad.rows1/2  fc6.w0.rows1/2.update     fc6.wgrad: of the bias
+             fc6.wgrad  fc6.wgrad.rows1/2  fc6.dgrad.rows1/2  fc6.w0.rows1/2.update     fc6.wgrad: bias only
                         fc6.wgrad.rows2/2  fc6.dgrad.rows2/2  fc6.w0.rows2/2.update
 
-A row of the weights is an output: forward and wgrad of a band are those of its outputs.  dx sums over all outputs, and
-dgrad of a band goes on with the sums of the bands before it, where the device has such a sum in the order of the whole
-(ops.BandRules); elsewhere one dgrad reads all bands, and only the gradient and the optimizer state are in parts.
-Updates work element by element.  So all bits are those of the whole.
+A row of the weights belongs to one output, so forward and wgrad of a band compute its outputs alone.  dx sums over all
+outputs: dgrad of a band continues the sums of earlier bands if the device can add them in the order of the whole op
+(ops.BandRules); otherwise one dgrad reads all bands, and only the gradient and the optimizer state are divided.
+Updates are elementwise.  All results have the bits of the whole op.
 
-The bands of a persistent buffer are the parameter together (Buffer.band_of): runtime/runner.py reads and writes it as
+The bands of a persistent buffer together form the parameter (Buffer.band_of): runtime/runner.py reads and writes it as
 one.  All graphs that share the arena have the same bands.
 """
 
@@ -37,7 +37,7 @@ OTHERWISE = "give the rows of another InnerProduct, or none"
 
 
 class Device(partition.Device, Protocol):
-    """What bands need of a device, beside what pieces need."""
+    """The methods of a device that bands need, in addition to partition.Device."""
 
     def row_bands(self, record: InnerProduct) -> BandRules | None: ...
 
@@ -75,7 +75,7 @@ class BandedWeights:
 
     @classmethod
     def of(cls, graph: Graph, bands: Bands, device: Device) -> BandedWeights:
-        """Those of a training step; InputError, with the layer, where the bits would not be those of the whole."""
+        """The weights of a step in `bands`; InputError, with the layer, if the bits would change."""
         op = _layer_op(graph, bands.layer)
         record = op.record
         if not isinstance(record, InnerProduct):
@@ -94,12 +94,12 @@ class BandedWeights:
         return cls(bands.layer, weights, _sizes(record.outputs, bands, rules.multiple), rules)
 
     def in_bands(self, graph: Graph, device: Device) -> Graph:
-        """`graph` with these bands; as it is where it does not have the weights."""
+        """`graph` with these bands; unchanged if it does not contain the weights."""
         return _Rows(graph, self, device).graph() if self.weights in graph.buffers else graph
 
 
 def _sizes(rows: int, bands: Bands, multiple: int) -> tuple[int, ...]:
-    """Rows of each band: nearly equal multiples, but for the last one."""
+    """Rows of each band: nearly equal multiples of `multiple`, except in the last band."""
     units = -(-rows // multiple)
     if bands.count > units:
         each = f" of {multiple} rows" * (multiple > 1)
@@ -132,7 +132,7 @@ class _Rows(Axis):
         firsts, rows = accumulate((0, *banded.sizes)), sum(banded.sizes)
         self.parts = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
         forward = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
-        if len(forward) > 1:  # in a test net; BandedWeights.of looks at the training step
+        if len(forward) > 1:  # in a test net; BandedWeights.of checks the training step
             raise _refusal(banded.layer, f"shares its weights with '{forward[1].layer_name}'")
         self.tops = {op.roles["y0"] for op in forward}
         gradient, states = f"{banded.weights}.diff", f"{banded.weights}.h"
@@ -211,11 +211,11 @@ class _Rows(Axis):
         return offer_updates(graph, self.device) if product else graph
 
     def _is_product(self, op: Op) -> bool:
-        """Whether `op` is wgrad or dgrad of the layer."""
+        """Whether `op` is wgrad or dgrad of the banded layer."""
         return isinstance(op.record, InnerProduct) and self.banded.layer in op.layers
 
     def _join(self, op: Op) -> Op:
-        """The columns of all bands, side by side."""
+        """Concatenate the columns of all bands."""
         y = self.whole.buffers[op.roles["y0"]]
         pieces = self.partition.pieces[y.name]
         firsts = tuple(part.first for part in self.parts)
@@ -227,8 +227,8 @@ class _Rows(Axis):
         return replace(join, recompute=join)
 
     def _backward(self, product: Sequence[Op]) -> Iterator[Op]:
-        """wgrad and dgrad, band by band; before them the gradient of the bias, of all outputs at once, and where the
-        device has no sums of dx, one dgrad that reads all bands."""
+        """Yield wgrad and dgrad band by band.  They follow the gradient of the bias, computed for all outputs at once,
+        and, on a device without sums of dx over bands, one dgrad that reads all bands."""
         sums_dx = self.banded.rules.sums_dx
         for op in product:
             if "dw1" in op.roles:

@@ -5,8 +5,8 @@
     backward   gradient_sums   sums, dw3, dw4 from x, dy                      a sum over the items
                input_gradient  dx from x, dy, sums                            item by item
 
-The node of the BatchNorm runs twice, so that backward mirrors forward still: statistics and input_gradient are of its
-first run, the others of the second.  Slices of a region with such ops run in stages, each of them slice by slice:
+The node of the BatchNorm runs twice, so backward still mirrors forward: statistics and input_gradient belong to its
+first run, the other two to the second.  Slices of a region with such ops run in stages, each of them slice by slice:
 
     layers    conv1  bn1  conv2  bn2  pool                     |  the next stage begins where a sum is complete
     forward   conv1 statistics1  |  recompute1 conv2 statistics2  |  recompute2 pool
@@ -30,20 +30,20 @@ NORMS = (BatchNorm, BatchNormScale)  # records with averages
 
 
 def needs_two_passes(op: Op) -> bool:
-    """Whether `op` is that of a BatchNorm whose items depend on each other."""
+    """Whether `op` is a step of a BatchNorm whose items depend on each other."""
     is_norm = isinstance(op.record, NORMS) and op.step in (FORWARD, BACKWARD)
     return is_norm and bool(op.record.over_items(op.step).refusal)
 
 
 def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
-    """`graph` with each BatchNorm of nodes first .. last in two passes.  What runs beside it in backward is with the
-    pass that it runs beside, and all else of its node with the second one."""
+    """`graph` with each BatchNorm of nodes first .. last in two passes.  Other backward ops of such a node belong to
+    the pass next to which they run, and all its other ops to the second pass."""
     divided = {op.node for op in graph.ops if first <= op.node <= last and needs_two_passes(op)}
     if not divided:
         return graph
     buffers = dict(graph.buffers)
     found: list[Op] = []
-    left: set[int] = set()  # nodes of which backward is at the first pass
+    left: set[int] = set()  # nodes whose backward has reached the first pass
     for op in graph.ops:
         if op.node not in divided:
             found.append(op)
@@ -57,8 +57,8 @@ def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
 
 
 def _forward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
-    """Statistics, and what `op` recomputes from them; without a backward, they have had no stash.  `op` itself where
-    nothing says how to compute y again."""
+    """Return the op of the statistics and the op that recomputes y from them.  A graph without backward had no stash,
+    so it is declared here.  Returns `op` alone if it has no recomputation."""
     assert isinstance(op.record, NORMS)
     if op.recompute is None:
         return [op]
@@ -79,7 +79,7 @@ def _forward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[
 
 
 def _backward_passes(op: Op, buffers: dict[str, Buffer], device: Device) -> list[Op]:
-    """The sums over the batch, and where it is wanted the gradient of x."""
+    """Return the op that sums over the batch and, if the gradient of x is wanted, the op that computes it."""
     assert isinstance(op.record, NORMS)
     sums = {"sums": _declare(buffers, f"{op.name}.sums", DIFF, Tensor((2, op.record.x.shape[1])), device)}
     first = sums | {role: buffer for role, buffer in op.roles.items() if role != "dx0"}

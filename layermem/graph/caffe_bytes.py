@@ -25,6 +25,8 @@ from layermem.proto.schema import TRAIN
 
 @dataclass(frozen=True)
 class CaffeBytes:
+    """Bytes of BVLC Caffe for one net, by purpose; `total` is their sum."""
+
     data: int
     diff: int
     splits: int

@@ -1,14 +1,14 @@
-"""The deploy form of a net: what is left of a train_val.prototxt to compute predictions.
+"""The deploy form of a net: the layers of a train_val.prototxt that compute predictions.
 
     data layers            Input layers, with the shapes of the tops that are still read
     SoftmaxWithLoss, InfogainLoss   Softmax, with top "prob"        SigmoidCrossEntropyLoss   Sigmoid, with top "prob"
-    other losses           left out: what they compare with the truth is an output
+    other losses           left out: the blob that they compare with the truth is an output
     Accuracy, DetectionEvaluate, Silence, HDF5Output   left out
-    whatever only these read, such as layers on labels    left out
+    layers that only these read, such as layers on labels    left out
 
-Of several losses with a probability those with the largest weight are kept, since the others are auxiliary classifiers:
-one of them gets the top "prob", and of several equal ones the last, the others `NAME_prob`.  A net without a loss keeps
-its outputs.  Rules, loss weights and learning rates are left out; names of shared parameters and fillers stay.
+Of several losses with a probability, those with the largest weight are kept, because the others are auxiliary
+classifiers.  The last one kept gets the top "prob", the others get `NAME_prob`.  A net without a loss keeps its
+outputs.  Rules, loss weights and learning rates are left out; names of shared parameters and fillers stay.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _needed(layers: Sequence[Message], outputs: Iterable[str]) -> _Needed:
 
 
 def _type(layer: Message) -> type[Layer]:
-    """The class of a layer, which says what becomes of it; input layers and layers made of parts stay as they are."""
+    """The class of a layer, whose traits determine its deploy form; Layer itself for inputs and composites."""
     return LAYERS.get(layer.type, Layer)
 
 
@@ -90,12 +90,12 @@ def _is_truth(layer: Message) -> bool:
 
 
 def _compared(layer: Message) -> list[str]:
-    """The bottoms that a loss, or an accuracy, compares with the truth."""
+    """The bottoms that a loss or an accuracy compares with the truth."""
     return list(layer.bottom[: _type(layer).compared_bottoms])
 
 
 def _probabilities(losses: Sequence[Message], blobs: Sequence[str]) -> list[Message]:
-    """A layer for each loss that computes the probabilities which the loss is of."""
+    """Layers that compute the probabilities of the losses, one for each loss."""
     made = []
     for index, loss in enumerate(losses):
         wanted = PROB if index == len(losses) - 1 else f"{loss.name}_{PROB}"
@@ -109,7 +109,7 @@ def _probabilities(losses: Sequence[Message], blobs: Sequence[str]) -> list[Mess
 
 
 def _deployed(layer: Message, needed: _Needed, shapes: dict[str, tuple[int, ...]]) -> Message:
-    """A layer without what is of training alone; an input layer as one of type Input."""
+    """A layer without its fields for training; an input layer becomes one of type Input."""
     is_source = not layer.bottom and (layer.type in FEEDS or layer.type == "Python")
     if is_source:
         tops = [top for top in layer.top if top in needed.blobs]

@@ -1,15 +1,15 @@
-"""Fusion: chains of layers whose ops become one op, where no other op reads the blobs between them.
+"""Fusion: chains of layers become one op if no other op reads the blobs between them.
 
     BatchNorm + Scale (+ ReLU)                                                  one BatchNormScale
     Convolution, InnerProduct or an Eltwise sum + ReLU                          relu in the epilogue
     BatchNorm + Scale, Convolution or InnerProduct + the sum with another blob (+ ReLU)     residual, relu
 
-Fusion rewrites op records: the first layer of a chain emits the steps, and what follows becomes a field of their
-records (relu, residual).  Backward of BatchNorm + Scale + ReLU reads x and the statistics; the sign that ReLU needs is
-recomputed from them, so that neither the normalized blob nor the scaled one takes a byte.  The other forms keep one
-bit per element, or read y where another op's backward keeps it.
+Fusion rewrites op records: the first layer of a chain emits the steps, and later layers become fields of their records
+(relu, residual).  Backward of BatchNorm + Scale + ReLU reads x and the statistics; the sign that ReLU needs is
+recomputed from them, so neither the normalized blob nor the scaled one is stored.  The other forms stash one bit per
+element, or read y if another op's backward keeps it.
 
-The net and the device decide, never a budget or a plan, so results do not depend on how memory is managed.
+The choice depends on the net and the device, not on a budget or plan, so results do not depend on memory management.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from layermem.proto.names import FreeNames
 
 
 class BatchNormScale:
-    """Emits the ops of a training BatchNorm, the Scale with a bias that reads it, and maybe the ReLU that reads that.
+    """Emits the ops of a training BatchNorm, of the Scale with a bias that reads it, and of a ReLU after that, if any.
 
-    Parameters: the three averages of the BatchNorm, then factor and bias of the Scale, w0 .. w4.
-    scale   None for a BatchNorm with scale and bias of its own
+    Parameters w0 .. w4: the three averages of the BatchNorm, then factor and bias of the Scale.
+    scale   None for a BatchNorm with its own scale and bias
     """
 
     type = "BatchNormScale"
@@ -74,10 +74,10 @@ class BatchNormScale:
 
 
 class Epilogue:
-    """Emits the ops of `base` with what follows it in the epilogue: the sum with another blob, a ReLU, or both.
+    """Emits the ops of `base` with an epilogue: the sum with another blob, a ReLU, or both.
 
-    residual   tensor of the blob that is added, as x1; its gradient is that of the sum
-    mask       one bit per element of y, unless backward of another op keeps y
+    residual   tensor of the blob that is added, as x1; its gradient is the gradient of the sum
+    mask       one bit per element of y, unless another op's backward keeps y
     """
 
     def __init__(self, base: Emitter, total: Eltwise | None, other: int, relu: ReLU | None):
@@ -102,7 +102,7 @@ class Epilogue:
         return None if step is None else self._rewrite(step)
 
     def _rewrite(self, step: Step) -> Step:
-        """The forward step with the epilogue in it."""
+        """The forward step with the epilogue added."""
         return replace(
             step,
             reads=(*step.reads, "x1") if self.residual else step.reads,
@@ -115,7 +115,7 @@ class Epilogue:
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         inner = self.base.backward([role for role in wants if not (self.residual and role == "dx1")], saved)
         steps = [replace(step, record=self.base.record) for step in inner]
-        if self.residual and "dx1" in wants:  # last, when dx1 may lie on dy
+        if self.residual and "dx1" in wants:  # last, because dx1 may overlay dy
             overlays, record = elementwise_overlays("dx1", "dy0"), ops.ResidualGrad(self.tops[0])
             steps.append(Step("residual_backward", ("dy0",), ("dx1",), overlays=overlays, record=record))
         if self.relu and steps and isinstance(self.base, Eltwise):  # one op masks dy and passes it on
@@ -129,12 +129,12 @@ class Epilogue:
         return [Step("relu_backward", (self._sign(saved),), (), ("dy0",), flops=count, record=mask), *steps]
 
     def _sign(self, saved: Collection[str]) -> str:
-        """The role that says where the ReLU lets a gradient through."""
+        """The role that holds the sign of the ReLU's output."""
         return "y0" if "y0" in saved else "mask"
 
 
 def with_epilogue(record: OpRecord, *, residual: bool, relu: bool) -> OpRecord:
-    """`record` with what follows it as fields."""
+    """`record` with the epilogue as fields."""
     if isinstance(record, (ops.Conv, ops.InnerProduct, ops.BatchNormScale)):
         return replace(record, residual=residual, relu=relu)
     assert isinstance(record, ops.Eltwise) and not residual
@@ -147,14 +147,14 @@ Follower: TypeAlias = Callable[[OpNode], "int | None"]
 
 
 def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[str] = ()) -> list[OpNode]:
-    """`nodes` with chains replaced by the fused ops that `fusions` names; blobs in `outputs` are not fused away."""
+    """`nodes` with chains replaced by the fused ops that `fusions` names; blobs in `outputs` stay."""
     readers: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
         for blob in node.bottoms:
             readers.setdefault(blob, []).append(index)
 
     def follower(node: OpNode) -> int | None:
-        """The only node that reads the only top of `node`, if nothing else depends on the blob between them."""
+        """The index of the only reader of the only top of `node`; None if anything else depends on that blob."""
         blob = node.tops[0]
         reading = readers.get(blob, [])
         if len(reading) != 1 or blob in outputs or any(node.loss_weights) or not all(nodes[reading[0]].propagate):
@@ -176,7 +176,7 @@ def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[
 
 
 def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
-    """Indices of nodes that may be one op, the first of them `index`; the longest chain first."""
+    """Indices of nodes that may become one op, starting with `index`; the longest chain first."""
     layer = nodes[index].emitter
     chains: list[list[int]] = []
     if isinstance(layer, BatchNorm):
@@ -191,14 +191,14 @@ def _chains(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[lis
 
 
 def _with_relu(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
-    """The chain and the ReLU without a slope that alone reads it, if there is one."""
+    """The chain extended by a ReLU without a slope that is its only reader; empty if there is none."""
     last = follower(nodes[chain[-1]])
     relu = nodes[last].emitter if last is not None else None
     return [[*chain, last]] if last is not None and isinstance(relu, ReLU) and not relu.negative_slope else []
 
 
 def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -> list[list[int]]:
-    """A BatchNorm and its Scale, if there is such a chain at `index`; a BatchNorm with scale and bias of its own."""
+    """A BatchNorm and its Scale, if there is such a chain at `index`; or a BatchNorm with its own scale and bias."""
     norm = nodes[index].emitter
     if not isinstance(norm, BatchNorm) or norm.norm.global_stats:
         return []
@@ -214,7 +214,7 @@ def _batch_norm_scale(nodes: Sequence[OpNode], index: int, follower: Follower) -
 
 
 def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower) -> list[list[int]]:
-    """The chain, the plain sum of its top and of another blob that exists already, and with the sum's ReLU too."""
+    """The chain extended by a plain sum of its top and another, earlier blob, with and without the ReLU of the sum."""
     total = follower(nodes[chain[-1]])
     layer = nodes[total].emitter if total is not None else None
     if total is None or not isinstance(layer, Eltwise):
@@ -222,13 +222,13 @@ def _with_residual(nodes: Sequence[OpNode], chain: list[int], follower: Follower
     if layer.record.operation != "SUM" or layer.record.coeffs != (1.0, 1.0):
         return []
     (other,) = [blob for blob in nodes[total].bottoms if blob not in nodes[chain[-1]].tops]
-    if any(other in node.tops for node in nodes[chain[-1] + 1 : total]):  # its own producer takes the sum
+    if any(other in node.tops for node in nodes[chain[-1] + 1 : total]):  # the sum is fused with its own producer
         return []
     return [*_with_relu(nodes, [*chain, total], follower), [*chain, total]]
 
 
 def _fused(chain: list[OpNode]) -> OpNode:
-    """One node for layers each of which reads the one before."""
+    """One node for layers that read each other in order."""
     layers = [layer for node in chain for layer in node.layers]
     relu = layers[-1] if isinstance(layers[-1], ReLU) else None
     at = next((i for i, layer in enumerate(layers) if i and isinstance(layer, Eltwise)), None)

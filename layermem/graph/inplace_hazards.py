@@ -49,7 +49,7 @@ def inplace_hazards(net: Net, wants: Wants) -> tuple[str, ...]:
 
 
 def _arrays(net: Net) -> dict[str, str]:
-    """For each version of a blob, the first version in whose array Caffe puts it."""
+    """Map each version of a blob to the version that names its array in Caffe: the first one in the same array."""
     array: dict[str, str] = {}
     for node in net.nodes:
         alone = {"Concat": len(node.bottoms), "Slice": len(node.tops)}.get(node.layer.type) == 1
@@ -68,7 +68,7 @@ def _name(node: Node) -> str:
 
 
 def _in_place(node: Node) -> list[str]:
-    """Tops that carry the name of a bottom."""
+    """Tops that have the name of a bottom."""
     return [top for name, top in zip(node.layer.top_names, node.tops) if name in node.layer.bottom_names]
 
 

@@ -1,4 +1,4 @@
-"""Which gradients a net needs, where they flow, and what forward must stash for them (Caffe net.cpp, Init)."""
+"""The gradients that a net needs, their flow, and the values that forward stashes for them (Caffe net.cpp, Init)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Wants = tuple[tuple[str, ...], ...]  # roles per node
 class Needs:
     """Per node of a net.
 
-    wants    gradient roles (dx*, dw*) that its backward writes; empty where it has none
+    wants    gradient roles (dx*, dw*) that its backward writes; empty without a backward
     flows    whether the node takes part in backward at all
     saved    bottoms and tops that another node's backward reads
     stash    stash roles that some backward op or a recomputation reads
     learned  parameters that get a gradient, in the order in which the net names them
-    unreached  others that a solver updates, in this order: no gradient flows to them, and they decay
+    unreached  other parameters that a solver updates, in the same order: they get no gradient, and decay
     """
 
     wants: Wants
@@ -33,7 +33,7 @@ class Needs:
 
     @staticmethod
     def nothing(nodes: Sequence[OpNode]) -> Needs:
-        """Of a forward pass alone."""
+        """The needs of a forward pass without a backward."""
         none: Wants = ((),) * len(nodes)
         return Needs(none, (False,) * len(nodes), (frozenset(),) * len(nodes), none, ())
 
@@ -51,10 +51,10 @@ def needs_of(
 
     `force_backward: true` in the file does more, as in Caffe: parameters of lr_mult 0 have a gradient too.
 
-    nodes     those of the training graph; by default one for each layer of `net`
-    fed       blobs whose gradient comes from outside: what is under them lies under a loss
+    nodes     nodes of the training graph; by default one for each layer of `net`
+    fed       blobs whose gradient comes from outside; layers below them count as being under a loss
     without   layers without a backward
-    data_only   gradients of parameters are left out
+    data_only   leave out the gradients of parameters
     """
     nodes = op_nodes(net) if nodes is None else nodes
     wants = wants_of(net, nodes, force_backward=force_backward, fed=fed, without=without, data_only=data_only)
@@ -102,8 +102,8 @@ def _candidates(net: Net, nodes: Sequence[OpNode], force: bool) -> Wants:
 
 
 def is_updated(net: Net, parameter: str) -> bool:
-    """Whether a solver updates it: also without a gradient, by decay and by momentum, unless lr_mult is 0 and no
-    gradient is forced."""
+    """Whether a solver updates the parameter.  Decay and momentum update it even without a gradient, unless lr_mult is
+    0 and no gradient is forced."""
     param = net.params[parameter].param
     return param.learned and (param.lr_mult != 0 or bool(net.message.force_backward))
 

@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class NetLayer:
-    """A layer as the prototxt has it: one node, or those of its parts (layers/composite.py)."""
+    """A layer of the prototxt: one node, or the nodes of its parts (layers/composite.py)."""
 
     message: Message
     nodes: tuple[Node, ...]
@@ -71,7 +71,7 @@ class NetLayer:
 
     @cached_property
     def params(self) -> tuple[tuple[str, Param], ...]:
-        """Its parameters by name, as weight files have them: those that parts share once, and no state."""
+        """The parameters by name, as in weight files: without states, and once if several parts share them."""
         owned = [(name, p) for node in self.nodes for name, p in zip(node.params, node.layer.params) if not p.carried]
         return tuple(dict(owned).items()) if len(self.nodes) > 1 else tuple(owned)
 
@@ -87,21 +87,21 @@ class NetParam:
 
 @dataclass(frozen=True)
 class NetOptions:
-    """What decides the layers and shapes of a net beside its file and phase.
+    """The options that determine the layers and shapes of a net, in addition to its file and phase.
 
     batch        replaces the batch size of every input layer
     inputs       shapes (NCHW) by name of tops of input layers; their data need not exist
-    level, stages   of the net's state, as the NetStateRules of the file ask for them
-    allow_python    import and run the classes of its Python layers
+    level, stages   the NetState that the NetStateRules of the file are compared with
+    allow_python    permission to import and run the classes of its Python layers
     """
 
     batch: int | None = None
-    inputs: Mapping[str, tuple[int, ...]] | None = None  # None where a user cannot give any: no error advises it
+    inputs: Mapping[str, tuple[int, ...]] | None = None  # None if users cannot give any: no error suggests it
     level: int = 0
     stages: tuple[str, ...] = ()
     allow_python: bool = False
-    arrays: Arrays | None = None  # of items, in place of data (layers/given_arrays.py)
-    noise: bool = False  # sources of type Python are run for their shapes alone, since noise takes their place
+    arrays: Arrays | None = None  # arrays of items in place of data (layers/given_arrays.py)
+    noise: bool = False  # noise replaces sources of type Python, which are run for their shapes only
 
     @classmethod
     def of(
@@ -112,7 +112,7 @@ class NetOptions:
         stages: Iterable[str] = (),
         allow_python: bool = False,
     ) -> NetOptions:
-        """The options that a user gives as any sequences."""
+        """Make the options from values that users give as any sequences."""
         shapes = {name: tuple(shape) for name, shape in (inputs or {}).items()}
         return cls(batch, shapes, level, tuple(stages), allow_python)
 
@@ -121,10 +121,10 @@ class Net:
     """The layers of `file` that take part in `phase` (0 TRAIN, 1 TEST), in order.
 
     probe   returns the shapes that a data source yields; without it, nets that read files cannot be built
-    number  of a test net among the test nets of its solver, from 1; its layers have states of their own
-    earlier a net of the same file and phase, whose Python layers go on in this one
+    number  index of a test net among the test nets of its solver, from 1; its layers have separate states
+    earlier a net of the same file and phase, whose instances of Python layers this net uses
 
-    names_in_file   the names in the prototxt of layers without one, and of later layers of one name
+    names_in_file   original names of the layers that were renamed: layers without a name, and repeated names
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Net:
         self.name: str = self.message.name or "net"
         self.nodes: list[Node] = []
         self.layers: list[NetLayer] = []
-        self._states = f"state.test{number}" if number else "state"  # what names of states end in
+        self._states = f"state.test{number}" if number else "state"  # suffix of the names of states
         self.blobs: dict[str, Tensor] = {}
         self.params: dict[str, NetParam] = {}
         self._makers: dict[str, Layer] = {}  # by blob
@@ -168,7 +168,7 @@ class Net:
         self.outputs = tuple(blob for blob in self.blobs if blob not in read)
 
     def _check_layers(self) -> None:
-        """InputError for a phase without layers, and for shapes of blobs that are not there."""
+        """Raise InputError for a phase without layers, and for shapes of blobs that do not exist."""
         for name in self._inputs:
             if name not in self._current:
                 known = " ".join(node.layer.param.top[0] for node in self.nodes if node.layer.type in FEEDS)
@@ -180,11 +180,11 @@ class Net:
             raise InputError(what, path=str(self.path))
 
     def _unread(self, message: Message, unread: Sequence[Unread]) -> InputError | None:
-        """The error about fields of `message` that were set aside; raised if its shapes may depend on them."""
+        """Return the error about fields of `message` that were set aside; raise it if shapes may depend on them."""
         kind = message.type
         is_known = kind in LAYERS or kind in FEEDS or kind in COMPOSITES
         if not unread or not is_known:
-            return None  # a layer of an unknown type has no other shapes than those given
+            return None  # a layer of an unknown type has only the shapes that are given
         error = unread[0].error
         if kind not in FEEDS or not has_shapes(message, self._inputs, stated=all(each.augments for each in unread)):
             raise error
@@ -262,7 +262,7 @@ class Net:
         )
 
     def _make_computed(self, message: Message, bottoms: Sequence[Tensor]) -> Layer:
-        """A layer that is no source, or is a source of an unknown type whose shapes are not given."""
+        """Make a layer that is no source, or a source of an unknown type whose shapes are not given."""
         if message.type in LAYERS:
             return make_layer(message, self.phase, bottoms)
         if shapes := given_shapes(message, self._inputs):
@@ -274,7 +274,7 @@ class Net:
         return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
 
     def _forms(self, message: Message) -> dict[str, str]:
-        """The shapes of the tops of `message`, as users write them, that readers of known form need."""
+        """The shapes, as users write them, that readers with a known form need of the tops of `message`."""
         forms: dict[str, str] = {}
         for layer in self.message.layer:
             of_type = LAYERS[layer.type].bottom_forms if layer.type in LAYERS else ()
@@ -293,7 +293,7 @@ class Net:
         raise InputError(f"reads blob '{name}', which no earlier layer writes (so far: {more}{last}); {remedy}")
 
     def _remedy_for(self, name: str) -> str:
-        """What to do about a bottom that no earlier layer writes."""
+        """The remedy for a bottom that no earlier layer writes."""
         writers = [layer.name for layer in self.message.layer if name in layer.top and name not in layer.bottom]
         if writers:
             return f"layer '{writers[0]}' writes it further down: move that up"
@@ -324,7 +324,7 @@ class Net:
         return version
 
     def _own(self, param: Param, layer: str, index: int) -> str:
-        """The parameter's name in the net: the shared one, or one from the layer; neither can be a blob's."""
+        """The parameter's name in the net: the shared name, or one made from the layer's; no blob can have either."""
         shared = param.name
         name = f"{shared}.{self._states if param.carried else 'shared'}" if shared else f"{layer}.w{index}"
         if name not in self.params:
@@ -341,7 +341,7 @@ class Net:
         return name
 
     def with_items(self, items: int) -> Net:
-        """The same net with batches of so many items; no data set is opened for it."""
+        """The same net with batches of `items` items; no data set is opened for it."""
         shapes = {
             top: (size // self.items * items, *rest) if size % self.items == 0 else (size, *rest)
             for node in self.nodes
@@ -352,8 +352,8 @@ class Net:
         return Net(self.file, self.phase, options, probe=self._probe, number=self._number)
 
     def reshaped(self, shapes: Mapping[str, tuple[int, ...]]) -> Net:
-        """The same net, with its Python layers as they are, where tops of input layers have these shapes; InputError if
-        a parameter would get another shape."""
+        """The same net, with the same instances of Python layers, and with these shapes of tops of input layers.
+        InputError if the shape of a parameter would change."""
         fed = (pair for node in self.nodes if node.layer.type in FEEDS for pair in _tops_of(node))
         options = replace(self.options, batch=None, inputs={top: shapes.get(top, blob.shape) for top, blob in fed})
         new = Net(self.file, self.phase, options, probe=self._probe, number=self._number, earlier=self)
@@ -361,15 +361,15 @@ class Net:
         return new
 
     def shapes_with_streams(self, streams: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of the tops from outside for so many sequences side by side, where a recurrent layer reads T steps of
-        N of them from outside: T stays.  None of a net without one, whose items are on axis 0."""
+        """Shapes of the tops of sources for `streams` sequences at a time, if a recurrent layer reads T steps of N
+        sequences from a source: T stays.  Empty for other nets, whose items are on axis 0."""
         sources = {
             top: self.blobs[top].shape
             for layer in self.layers
             if not layer.bottoms and layer.nodes[0].layer.has_items
             for top in layer.tops
         }
-        marks = (layer.bottoms[1] for layer in self.layers if layer.type in RECURRENT)  # [T,N]: what goes on
+        marks = (layer.bottoms[1] for layer in self.layers if layer.type in RECURRENT)  # [T,N] continuation marks
         steps_and_items = next((sources[blob] for blob in marks if blob in sources), None)
         if steps_and_items is None:
             return {}
@@ -378,14 +378,14 @@ class Net:
         def resize(shape: tuple[int, ...]) -> tuple[int, ...]:
             if shape[:2] == (steps, items):
                 return steps, streams, *shape[2:]
-            return (streams, *shape[1:]) if shape[:1] == (items,) else shape  # beside them, an input of each sequence
+            return (streams, *shape[1:]) if shape[:1] == (items,) else shape  # axis 0 may also be the sequences
 
         return {top: resize(shape) for top, shape in sources.items()}
 
     # -- queries ----------------------------------------------------------------------------------------------
 
     def blob_version(self, name: str) -> str:
-        """The newest version of Caffe's blob `name`."""
+        """The newest version of Caffe's blob `name`; InputError if there is no such blob."""
         if name not in self._current:
             hint = did_you_mean(name, self._current) or "`layermem show` lists the blobs"
             raise InputError(f"has no blob '{name}'; {hint}", path=str(self.path))
@@ -393,7 +393,7 @@ class Net:
 
     @property
     def items(self) -> int:
-        """Items of a batch: axis 0 of the first blob that comes from outside; 1 where there is none."""
+        """Items of a batch: axis 0 of the first blob from a source; 1 without one."""
         sources = (node for node in self.nodes if not node.bottoms and node.layer.has_items)
         return next((top.shape[0] for node in sources for top in node.layer.tops if top.shape), 1)
 
@@ -416,12 +416,12 @@ class Net:
         return {top: blob.shape for node in self.sources for top, blob in _tops_of(node)}
 
     def placed(self, error: InputError) -> InputError:
-        """The error of a layer of this net, with the file and line of the layer where it lacks them."""
+        """The error of a layer of this net, with the file and the line of the layer added if they are missing."""
         line = next((node.line for node in self.nodes if node.layer.name == error.layer), None)
         return error.at(path=str(self.path), line=line)
 
     def check_runnable(self, device: str, implements: Callable[[OpRecord, str], bool]) -> None:
-        """InputError for a layer that can be planned and that no device runs, or not this one."""
+        """Raise InputError for a layer that can be planned, but not run, on this device or on any device."""
         for node in self.nodes:
             step = node.layer.forward()
             record = step.record or node.layer.record
@@ -433,7 +433,7 @@ class Net:
 
     @property
     def python_sources(self) -> tuple[str, ...]:
-        """Layers that get their data from code of the user's."""
+        """Names of the Python layers that are sources of data."""
         return tuple(node.layer.name for node in self.nodes if node.layer.type == "Python" and not node.bottoms)
 
     @property
@@ -448,7 +448,7 @@ class Net:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of what its layers leave for their next step."""
+        """Bytes of the states that layers leave for the next iteration."""
         return sum(owned.param.tensor.nbytes for owned in self.params.values() if owned.param.carried)
 
     @property
@@ -474,7 +474,7 @@ def _with_multipliers(owner: NetParam, other: Param) -> Param:
 
 
 def _name_tops_of_losses(message: Message) -> None:
-    """A loss without a top gets one, as in Caffe (AutoTopBlobs): its own name, if no blob has that."""
+    """Give a loss without a top one, as Caffe does (AutoTopBlobs): it is called like the layer, if no blob is."""
     blobs = {blob for layer in message.layer for blob in (*layer.bottom, *layer.top)}
     for layer in message.layer:
         if not layer.top and layer.type in LAYERS and LAYERS[layer.type].is_loss:
@@ -486,7 +486,7 @@ def _tops_of(node: Node) -> Iterable[tuple[str, Tensor]]:
 
 
 def check_same_parameters(old: Net, new: Net) -> None:
-    """InputError unless both nets have parameters of the same shapes."""
+    """Raise InputError unless both nets have parameters of the same shapes."""
     for name, owned in old.params.items():
         there = new.params[name].param
         if not owned.param.carried and there.shape != owned.param.shape:

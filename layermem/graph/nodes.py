@@ -1,6 +1,6 @@
-"""Nodes of the training graph: what emits ops, and how it is wired.
+"""Nodes of the training graph: emitters of ops, with their wiring.
 
-A node is one layer, or several layers whose ops run as one (fusion.py).  Both answer the same questions, `Emitter`.
+A node is one layer, or several layers whose ops run as one (fusion.py).  Both have the interface `Emitter`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from layermem.ops import OpRecord, Tensor
 
 
 class Emitter(Protocol):
-    """What the training graph reads of a node; every Layer has it (layers/base.py)."""
+    """The properties of a node that the training graph reads; every Layer has them (layers/base.py)."""
 
     @property
     def name(self) -> str: ...
@@ -44,9 +44,9 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True)
 class OpNode:
-    """An emitter in its place: versioned bottoms and tops, parameter names, and where gradients may flow.
+    """An emitter with its wiring: versioned bottoms and tops, parameter names, and where gradients may flow.
 
-    layers         those that the emitter stands for, in the order of the net
+    layers         the layers that the emitter stands for, in the order of the net
     propagate      per bottom: may a gradient flow into it?
     loss_weights   per top
     """

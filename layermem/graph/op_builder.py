@@ -18,11 +18,11 @@ from layermem.ops import OpRecord, Tensor
 
 
 class Device(Protocol):
-    """What the training graph needs of a device: a plan is made for one.
+    """The properties of the device that the training graph is made for.
 
     fusions   names of the fused ops that it runs (OpRecord.fusion)
-    storage   of activations; gradients are scaled for one of SCALED
-    takes     which roles of an op, by their element types, its kernel takes in 16 bits
+    storage   element type of activations; SCALED lists those whose gradients are scaled
+    takes     the roles of an op that its kernel takes in 16 bits, given the element types of all roles
     """
 
     fusions: frozenset[str]
@@ -43,7 +43,7 @@ class Device(Protocol):
 
 
 class OpBuilder:
-    """The buffers and ops of a graph, made one after the other.  `path` is that of the net, for errors."""
+    """Makes the buffers and ops of a graph one by one.  `path` is the net's, for errors."""
 
     def __init__(self, device: Device, path: str):
         self.device, self.path = device, path
@@ -52,7 +52,7 @@ class OpBuilder:
         self.written: set[str] = set()  # gradients that an op has written in this step
 
     def buffer(self, name: str, kind: str, tensor: Tensor, persistent: bool = False) -> str:
-        """Declare a buffer, once or again; its name."""
+        """Declare a buffer, if it is new, and return its name; InputError if the name is in use for another kind."""
         known = self.buffers.setdefault(name, Buffer(name, kind, tensor, self.device.nbytes(tensor), persistent))
         if known.kind != kind:
             raise InputError(
@@ -84,7 +84,7 @@ class OpBuilder:
         node: int,
         of: OpNode | None = None,
     ) -> Op:
-        """An op of `step`, without the roles that `roles` does not name; `of` is its node, if it has one."""
+        """Make the op of `step`; roles that are missing in `roles` are left out.  `of` is its node, if it has one."""
         used = {r: roles[r] for r in (*step.reads, *step.updates, *step.writes) if r in roles}
         accumulates, continued = self._accumulates(used, step) if kind == BACKWARD else ((), ())
         updates = unique((*(used[r] for r in step.updates if r in used), *continued))
@@ -110,8 +110,8 @@ class OpBuilder:
         return priced(op, self.buffers, self.device)
 
     def _accumulates(self, used: Mapping[str, str], step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Roles whose buffer holds an earlier part of the same gradient, from another reader, role or step; and
-        those of the buffers that held one before this op."""
+        """Return the roles whose buffer holds an earlier part of the same gradient, from another reader, role or step;
+        and the buffers of these roles that held one before this op."""
         held = {b for b in used.values() if b in self.written or self.buffers[b].persistent}
         accumulates = []
         for role in step.writes:
@@ -126,7 +126,7 @@ class OpBuilder:
     def _overlays(
         self, step: Step, used: Mapping[str, str], accumulates: Collection[str], node: OpNode
     ) -> tuple[BufferOverlay, ...]:
-        """The permissions of `step` that hold for these buffers: of one size, transient, and named by one role each."""
+        """The permissions of `step` whose two buffers have one size, are transient, and have one role each."""
         if not step.overlays:
             return ()
         buffers = list(used.values())
@@ -143,8 +143,7 @@ class OpBuilder:
 
 
 def priced(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
-    """`op` with the bytes of memory that it moves, each operand once or, where it is updated, twice, and with those of
-    its workspaces."""
+    """`op` with the bytes of memory that it moves, counting updated operands twice, and with its workspace sizes."""
     roles = op.roles.keys()
     return replace(
         op,
@@ -157,8 +156,7 @@ def priced(op: Op, buffers: Mapping[str, Buffer], device: Device) -> Op:
 def on_roles(
     op: Op, roles: Mapping[str, str], buffers: Mapping[str, Buffer], device: Device, made: Collection[str] = ()
 ) -> Op:
-    """`op` with these operands alone.  It writes and updates those that it did before, writes those that are `made`,
-    and reads the others."""
+    """`op` with exactly these operands: it updates and writes as before, also writes `made`, and reads the rest."""
     used = unique(roles.values())
     updates = tuple(b for b in op.updates if b in used)
     writes = tuple(b for b in used if b not in updates and (b in op.writes or b in made))
@@ -176,7 +174,7 @@ def on_roles(
 
 
 def _overlay_kind(permission: Overlay, node: OpNode) -> str:
-    """'inplace' where the user named one blob for both sides, else the layer's kind."""
+    """Return 'inplace' if the user gave one blob both names, otherwise the layer's kind."""
     if permission.kind == "intra":
         return permission.kind
     digits = [role[len(role.rstrip("0123456789")) :] for role in (permission.out, permission.over)]

@@ -13,9 +13,9 @@ from layermem.ops import FP32, NARROW, BatchSlice, OpRecord, Tensor
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 
-COMPUTE, COMM = "compute", "comm"  # streams of ops: their own one, and that of what ranks do together
+COMPUTE, COMM = "compute", "comm"  # streams of ops: COMM is for communication of ranks
 
-# kinds of buffers; those that outlive a step are PERSISTENT
+# kinds of buffers
 PARAMETER, HISTORY, GRADIENT, STATE = "parameter", "history", "gradient", "state"
 DATA, DIFF, STASH = "data", "diff", "stash"
 SLICE = re.compile(r"@\d+/\d+$")  # the number of a slice of the batch, behind the name of a buffer or an op
@@ -23,8 +23,8 @@ SLICE = re.compile(r"@\d+/\d+$")  # the number of a slice of the batch, behind t
 
 @dataclass(frozen=True)
 class Buffer:
-    """Bytes with one name.  `nbytes` is the device's answer for `tensor`; `band_of`: what it has some rows of, if it is
-    one of several that have all of them together (graph/bands.py)."""
+    """Bytes with one name.  `nbytes` is the size of `tensor` on the device.  `band_of` is set for a buffer that holds
+    some rows of another one (graph/bands.py)."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class BandOf:
-    """The buffer of all rows, which is in no graph where bands take its place, and the first of these rows."""
+    """The buffer of all rows, which is not in the graph when its bands are, and the first row of this band."""
 
     whole: Buffer
     first: int
@@ -55,22 +55,21 @@ class BufferOverlay:
 class Op:
     """One step of a layer, forward, backward or an update, over named buffers.
 
-    record, step   what it computes (layermem/ops), and which of the record's steps this is: a backend's kernel is
-                   registered under both
+    record, step   what it computes (layermem/ops), and which step of the record; both select the backend's kernel
     roles        role -> buffer, for the kernel
     reads, writes, updates   buffers: only read; fully written; read and written.  Each buffer is in one of them.
     accumulates  roles whose result is added to the buffer (one of `updates`) instead of written
-    workspace_bytes  of memory that only this op uses, while it runs;  host_workspace_bytes  the same of the host's
-    recompute    how it runs again from the same inputs, None where it cannot
+    workspace_bytes, host_workspace_bytes   memory of the device and the host that is used only while the op runs
+    recompute    the op that computes the outputs again from the same inputs; None if there is none
     views        role -> the items of its buffer that the op uses; it touches no other bytes of it (graph/slices.py)
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
-    share_of     of a band of rows: the op of all rows, and its share of them
-    stream       that it runs on: COMPUTE, or COMM for what ranks do together
-    passes       over parts of its items, where it has operands that are stored in 16 bits (graph/storage.py)
-    joins        what it is launched together with, where they follow each other: ops with the same word; "" for none
-    node         index of its node in the training graph; layer_name, layer_type  of that node, "" without one;
+    share_of     for a band of rows: the name of the op of all rows, and the fraction of them in the band
+    stream       COMPUTE, or COMM for communication of ranks
+    passes       passes over parts of its items, if it converts operands that are stored in 16 bits (graph/storage.py)
+    joins        consecutive ops with the same value share one launch; "" for none
+    node         index of its node in the training graph, -1 without one; layer_name, layer_type  of that node, or "";
                  layers  the names of all layers that the node stands for
-    turns        which run of the node it belongs to, where this runs in pieces
+    turns        numbers of the runs of its node that it belongs to, if the node runs in pieces
     """
 
     name: str
@@ -102,29 +101,29 @@ class Op:
 
     @cached_property
     def view_of(self) -> dict[str, BatchSlice]:
-        """The items of each buffer of which the op uses no others."""
+        """The buffers that the op uses only some items of, with these items."""
         viewed = {self.roles[role]: items for role, items in self.views.items()}
         whole = {buffer for role, buffer in self.roles.items() if role not in self.views}
         return {buffer: items for buffer, items in viewed.items() if buffer not in whole}
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """The node and its run: the same for an op of forward and for those of its backward."""
+        """The node and its run, which a forward op and the ops of its backward have in common."""
         return self.node, *self.turns
 
     def of_turn(self, turn: int) -> Op:
-        """This op in one run of its node, of several."""
+        """This op as part of run `turn` of its node."""
         again = None if self.recompute is None else self.recompute.of_turn(turn)
         return replace(self, turns=(*self.turns, turn), recompute=again)
 
     @cached_property
     def launches(self) -> int:
-        """1, or what its passes take."""
+        """The number of kernel launches and conversions: 1 without passes."""
         return sum(each.launches for each in self.passes) or 1
 
     @property
     def kernel(self) -> str:
-        """ "Pool.backward": record and step, as people read them."""
+        """ "Pool.backward": family of the record, and step."""
         return f"{self.record.family}.{self.step}"
 
     @property
@@ -133,7 +132,7 @@ class Op:
 
     @property
     def accesses(self) -> tuple[str, ...]:
-        """The buffers, once for each time that the op reads or writes one: twice, where it updates it."""
+        """The buffers, once for each read or write: an updated buffer is listed twice."""
         return (*self.touches, *self.updates)
 
     def __str__(self) -> str:
@@ -142,11 +141,11 @@ class Op:
 
 @dataclass(frozen=True)
 class Operand:
-    """What the kernel of a part has under one role.
+    """An operand of the kernel that runs a part, under one role.
 
-    source   the op's role whose bytes these are, "" for what is only in the workspace
-    tensor   as the kernel takes it, and `stored` as it is in `source`
-    place    where it is in the workspace, None where the kernel works on `source` itself
+    source   the role of the op whose bytes these are; "" if they are only in the workspace
+    tensor   the tensor that the kernel takes;  stored  the tensor in `source`
+    place    byte offset in the workspace; None if the kernel works on `source` itself
     """
 
     source: str
@@ -159,13 +158,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class Pass:
-    """An op part by part, on operands of which some are copies in the workspace.
+    """One pass of an op over parts of its items, with copies of some operands in the workspace.
 
-    ends      the first part; where the op has sums, also the second one, if there are three or more, and the last one.
-              The other parts are like these.  Their views are of the operands of the op
-    count     of all parts
-    operands  by role: all that some part has
-    workspace_place, workspace_bytes   what the kernel itself uses, behind the copies and what parts carry
+    ends      the first part; if the op has sums, also the last one, and the second one of three or more.  The other
+              parts are derived from these.  Their views refer to the operands of the op
+    count     number of parts
+    operands  the operands of all parts, by role
+    workspace_place, workspace_bytes   the kernel's own workspace, after the copies and the carries
     """
 
     ends: tuple[Op, ...]
@@ -180,7 +179,7 @@ class Pass:
 
     @property
     def launches(self) -> int:
-        """Kernels and conversions that it takes."""
+        """The kernels and conversions of all parts."""
         converted = sum(each.reads + each.writes for each in self.operands.values() if each.place is not None)
         return self.count * (1 + converted)
 
@@ -193,7 +192,7 @@ class Pass:
 
 
 def _moved(part: Op, by: int) -> Op:
-    """The part of an op that is `by` parts behind `part`."""
+    """The part of an op that is `by` parts after `part`."""
     assert part.record.part is not None
     record = part.record.of_slice(part.record.part.moved(by), part.record)
     return replace(part, record=record, views={role: view.moved(by) for role, view in part.views.items()})
@@ -224,18 +223,17 @@ def uses_of(ops: Iterable[Op]) -> dict[str, list[Use]]:
 class Graph:
     """Ops in the order of the net (forward, then backward in reverse, updates as soon as they can run).
 
-    fused_updates  ops that a plan may run in place of those that they cover, where the last of these runs
+    fused_updates  ops that a plan may run in place of the ops that they cover, at the position of the last of these
                    (rewrite.py)
-    slices         which ops run in slices of the batch, and which weights are in bands of rows, as a Slices writes it
-                   (step_slicer.py); "" without
-    less_fused     the same step with fewer of the fusions that take bytes of their own, if it has some (rewrite.py);
-                   not_fused  names of those that this step does without
+    slices         the slices of the batch and the bands of rows, in the format of step_slicer.Slices; "" without
+    less_fused     the same step without some of the fusions that need additional bytes; None if it has no such fusion
+                   (rewrite.py);  not_fused  names of the fusions that this step omits
     """
 
     name: str
     buffers: Mapping[str, Buffer]
     ops: tuple[Op, ...]
-    device: str  # its title
+    device: str  # the title of the device
     warnings: tuple[str, ...] = field(default=(), compare=False)
     fused_updates: tuple[Op, ...] = ()
     slices: str = ""
@@ -253,7 +251,7 @@ class Graph:
         return {op.name: op for op in (*self.ops, *self.fused_updates)}
 
     def with_fused_updates(self, names: frozenset[str]) -> Graph:
-        """The same step with the fused updates of these names in place of the ops that they cover."""
+        """The same step with these fused updates in place of the ops that they cover."""
         if not names:
             return self
         if names not in self._fused:
@@ -266,8 +264,8 @@ class Graph:
         return self._fused[names]
 
     def _fusing(self, chosen: Collection[Op]) -> Iterator[Op]:
-        """The ops with `chosen` where the last op runs that each covers.  What reads another of its results, such as
-        the update of a bias, comes behind it: in slices it may run before the weights are last read."""
+        """Yield the ops with each of `chosen` at the position of the last op that it covers.  Ops that read another of
+        its results, such as the update of a bias, follow it: in slices they may come before the weights' last read."""
         instead = {fused.covers[-1]: fused for fused in chosen}
         gone = {name for fused in chosen for name in fused.covers[:-1]}
         unmade = {buffer: fused.name for fused in chosen for buffer in fused.writes}
@@ -310,7 +308,7 @@ class Graph:
 
     @cached_property
     def recomputable(self) -> dict[str, Op]:
-        """The data, stashes and gradients that a second run of their op writes, with that op."""
+        """Data, stashes and gradients that their op writes again when it is recomputed, with that op."""
         return {
             name: op
             for name, op in self.producer.items()
@@ -326,7 +324,7 @@ class Graph:
 
     @cached_property
     def read_after_forward(self) -> dict[str, tuple[str, ...]]:
-        """Per op that is no forward op, what it reads or updates that a forward op can write again."""
+        """For each backward and update op: the operands that a recomputed forward op can write again."""
         again = {name for name, op in self.recomputable.items() if op.kind == FORWARD}
         return {
             op.name: tuple(buffer for buffer in (*op.reads, *op.updates) if buffer in again)
@@ -336,7 +334,7 @@ class Graph:
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
-        """Every buffer's uses when the ops run in their own order, each once."""
+        """The uses of every buffer when the ops run once in the order of the graph."""
         return uses_of(self.ops)
 
     @cached_property
@@ -359,8 +357,8 @@ class Graph:
 
     @cached_property
     def later_slices(self) -> dict[str, str]:
-        """Names of the forward and backward ops of later slices -> name of the same op in the first one; empty for a
-        step of one phase."""
+        """Map the name of each forward or backward op of a later slice to the name of the same op in the first slice;
+        empty for a step of one phase."""
         if len(self.phases) == 1:
             return {}
         parts = [(op.name, op.name.rpartition("@")[0], op.record.part) for op in self.ops if op.record.part is not None]
@@ -369,13 +367,13 @@ class Graph:
 
     @cached_property
     def storage(self) -> str:
-        """How activations are stored: "fp32", or the one of NARROW that some are in."""
+        """How activations are stored: "fp32", or the member of NARROW that some of them have."""
         dtypes = {b.tensor.dtype for b in self.buffers.values()}
         return next((word for word, dtype in NARROW.items() if dtype in dtypes), FP32)
 
     @property
     def target(self) -> str:
-        """The device, and the storage of activations where it is not fp32: "cpu, storage bf16"."""
+        """The device, and the storage of activations unless it is fp32: "cpu, storage bf16"."""
         return self.device if self.storage == "fp32" else f"{self.device}, storage {self.storage}"
 
     def of_kind(self, kind: str) -> list[Op]:

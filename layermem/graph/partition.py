@@ -1,18 +1,18 @@
-"""Ops in pieces along an axis: the one transform behind slices of the batch (slices.py) and bands of rows (bands.py).
+"""Ops in pieces along an axis: the transform behind slices of the batch (slices.py) and bands of rows (bands.py).
 
-An axis says how the operands of an op lie along it (ops.Along), and what a piece of an op and of a buffer is.  For the
-ops of a region the transform makes
+An axis states how the operands of an op lie along it (ops.Along), and what a piece of an op and of a buffer is.  For
+the ops of a region the transform makes
 
-    pieces    buffers that the ops of one piece alone touch, each with a residency of its own: conv1@2/2
-    views     of a buffer that crosses the border of the region and stays whole: the first piece to run writes it, and
-              the others update it
-    carries   of what is summed along the axis, from piece to piece in rising order (Carries)
-    order     prefix        what is behind the region has a backward: the forward of all pieces runs first, in falling
-                            order, and their backward after that of the rest, in rising order
-              interleaved   nothing behind the region has one: forward and backward of a piece, then of the next one
-              staged        an op of the region reads what another one sums: all pieces of a stage run before the next
+    pieces    buffers that only the ops of one piece touch, each with its own residency: conv1@2/2
+    views     ranges of a buffer that crosses the border of the region and stays whole: the first piece to run writes
+              the buffer, and the others update it
+    carries   partial sums along the axis, passed from piece to piece in rising order (Carries)
+    order     prefix        a layer after the region has a backward: the forward of all pieces runs first, in falling
+                            order, and their backward follows the backward of the rest, in rising order
+              interleaved   no layer after the region has one: forward and backward of a piece, then of the next one
+              staged        an op of the region reads a sum of another one: all pieces of a stage run before the next
 
-or it refuses an op by name.  Results have the bits of the whole op, because each sum has one order.
+or it raises an InputError that names an op.  Results have the bits of the whole op, because each sum has one order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, UPDATE, Buffer, B
 from layermem.graph.train import with_updates_placed
 from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, Tensor
 
-PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # what a piece of an op has of a buffer
+PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # how a piece of an op uses a buffer
 
 
 class Device(op_builder.Device, Protocol):
-    """What pieces need of a device, beside what the training graph needs."""
+    """The methods of a device that pieces need, in addition to op_builder.Device."""
 
     def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
 
@@ -41,11 +41,11 @@ class Device(op_builder.Device, Protocol):
 
 
 class Axis:
-    """An axis of one graph; each axis says what its pieces are.
+    """An axis of one graph; a subclass defines its pieces.
 
     parts            ranges of the axis in rising order, one for each piece
-    sums_in_results  sums are carried in the result itself, to which each piece but the first one adds
-    remedy           what users can do instead, where an op is refused
+    sums_in_results  sums are carried in the result itself: each piece except the first adds to it
+    remedy           what users can do instead if an op is refused
     """
 
     parts: Sequence[BatchSlice]
@@ -57,24 +57,24 @@ class Axis:
         raise NotImplementedError
 
     def lies(self, op: Op, role: str, crosses: bool) -> str:
-        """What a piece of `op` has of the buffer of `role`; `crosses`: ops outside the region touch it.  InputError,
-        which refuses the op, where it can have none."""
+        """Whether a piece of `op` has a PIECE or a VIEW of the buffer of `role`, or the whole buffer, UNCUT.
+        `crosses`: ops outside the region touch it.  InputError, which refuses the op, if none is possible."""
         raise NotImplementedError
 
     def name(self, name: str, number: int) -> str:
-        """The name of a piece."""
+        """The name of a piece of the op or buffer `name`."""
         return name
 
     def buffer(self, whole: Buffer, number: int) -> Buffer:
-        """The buffer of a piece."""
+        """The buffer of piece `number` of `whole`."""
         raise NotImplementedError
 
     def view(self, whole: Buffer, number: int) -> BatchSlice:
-        """What a piece has of a buffer that stays whole."""
+        """The range of a buffer that stays whole which a piece uses."""
         return self.parts[number]
 
     def piece(self, op: Op, number: int, again: bool) -> Op:
-        """`op`, or what it runs `again`, with the name, record and work of a piece; operands are the whole op's."""
+        """`op`, or its recomputation if `again`, with the name, record and work of a piece, on the same operands."""
         raise NotImplementedError
 
     def refusal(self, op: Op, what: str, remedy: str = "") -> InputError:
@@ -83,12 +83,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Carries:
-    """What the pieces of an op carry of its sums, in memory of its own (ops.OpRecord).
+    """The partial sums that the pieces of an op pass on in separate memory (ops.OpRecord).
 
     sums      roles of the results
-    sizes     bytes by role, such as "dw0.carry"; a device may make several results from what is carried of one
-    in_place  those of the sums whose carry is the result itself, incomplete
-    begins    those that begin with what the result holds, as the op adds to it: the first piece reads the result
+    sizes     bytes by role, such as "dw0.carry"; a device may compute several results from one carry
+    in_place  the sums whose carry is the incomplete result itself
+    begins    the sums that start with the old value of the result, to which the op adds: the first piece reads it
     """
 
     sums: Sequence[str] = ()
@@ -97,18 +97,18 @@ class Carries:
     begins: Sequence[str] = ()
 
     def has(self, role: str, part: BatchSlice) -> bool:
-        """Whether a piece has the operand of `role`: only the last one has the result of a sum."""
+        """Whether a piece has the operand of `role`: only the last piece has the result of a sum."""
         return role not in self.sums or part.is_last or (part.is_first and role in self.begins)
 
     def accumulates(self, roles: Iterable[str], part: BatchSlice) -> list[str]:
-        """To which of `roles`, to which the whole op adds, a piece adds.  What is carried in place of a sum began with
-        what that held, which the role of the carry says."""
+        """The roles of `roles`, to which the whole op adds, that a piece adds to.  A carry in place of a sum starts
+        with the sum's old value, so its role is among them."""
         own = [role for role in roles if not role.endswith(CARRY) and (part.is_last or role not in self.sums)]
         return [*own, *(role + CARRY for role in own if role in self.in_place)]
 
 
 def stages(ops: Iterable[Op], along: Callable[[Op], Along]) -> list[list[Op]]:
-    """`ops` in their order, cut where one reads what another op of the stage sums."""
+    """`ops` in their order, cut before each op that reads a sum of another op of the stage."""
     found: list[list[Op]] = [[]]
     results: set[str] = set()
     for op in ops:
@@ -123,8 +123,8 @@ def stages(ops: Iterable[Op], along: Callable[[Op], Along]) -> list[list[Op]]:
 class Partition:
     """The ops `region` of one graph in pieces.
 
-    nodes   those of the region
-    late    ops of these nodes that run once, behind the pieces: they sum over all
+    nodes   nodes of the region
+    late    ops of these nodes that run once, after the pieces, and sum over all of them
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class Partition:
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name] if role in op.roles}
         self.made = {b for op in inside for b in (*op.writes, *op.updates)}
-        self.pieces: dict[str, list[Buffer]] = {}  # by the buffer that they have together
-        self.border: set[str] = set()  # buffers of which pieces touch views
+        self.pieces: dict[str, list[Buffer]] = {}  # by the buffer that they divide
+        self.border: set[str] = set()  # buffers that pieces touch views of
         for op in inside:
             self._sort_buffers(op)
         self.buffers = {**whole.buffers, **{each.name: each for made in self.pieces.values() for each in made}}
@@ -172,7 +172,7 @@ class Partition:
         return sums
 
     def _sort_buffers(self, op: Op) -> None:
-        """Note what pieces of `op` have of its buffers."""
+        """Record which buffers of `op` are divided into pieces, and which are touched through views."""
         along = self.axis.along(op)
         for role, name in op.roles.items():
             if role in self.sums[op.name] or role in along.counted or role in along.whole:
@@ -198,7 +198,7 @@ class Partition:
     # -- one op --------------------------------------------------------------------------------------------------------
 
     def piece(self, op: Op, number: int, runs_first: bool) -> Op:
-        """Piece `number` of `op`; `runs_first`: no other piece of it runs before."""
+        """Piece `number` of `op`; `runs_first`: no other piece of it runs earlier."""
         form = self._form(op, number, runs_first)
         if self.sums[op.name] or not self.border.isdisjoint((*op.writes, *op.updates)):
             return form
@@ -207,7 +207,7 @@ class Partition:
         return replace(form, recompute=form) if self.staged and self._is_pure(op) else form
 
     def _is_pure(self, op: Op) -> bool:
-        """Whether a piece of `op` in backward may run for each of the stages that read what it writes."""
+        """Whether a piece of backward `op` may run again in each stage that reads its results."""
         writes_alone = op.writes and not (op.updates or any(self.whole.buffers[b].kind != DIFF for b in op.writes))
         return op.kind == BACKWARD and bool(writes_alone)
 
@@ -240,7 +240,7 @@ class Partition:
         )
 
     def _carries(self, op: Op, record: OpRecord) -> Carries:
-        """What pieces of `op`, like `record`, carry of its sums."""
+        """The carries of the pieces of `op`, whose record is like `record`."""
         if self.axis.sums_in_results or not self.sums[op.name]:
             return Carries()
         device, part, sizes = self.device, op.record.part, dict[str, int]()
@@ -257,7 +257,7 @@ class Partition:
         if part is None:
             begins = [role for role in in_place if role in op.accumulates]
             self._carry(op, sizes, begins)
-        else:  # parts of a piece go on with what pieces carry
+        else:  # parts of a piece continue with the carries of pieces
             begins = self.sums[op.name] if part.is_first and not part.is_last else []
             known = {role: self.whole.buffers[b].nbytes for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
             if known != sizes:
@@ -265,7 +265,7 @@ class Partition:
         return Carries(self.sums[op.name], sizes, in_place, begins)
 
     def _carry(self, op: Op, sizes: Mapping[str, int], begins: Sequence[str]) -> None:
-        """Declare what is carried.  A sum that begins with what a gradient holds needs it complete."""
+        """Declare the carries.  A sum that starts with the value of a gradient needs that gradient complete."""
         before = self.backward[: self.backward.index(op)] if begins else []
         for gradient in (op.roles[role] for role in begins):
             if any(gradient in (*each.writes, *each.updates) for each in before):
@@ -279,7 +279,7 @@ class Partition:
         part, along = self.axis.parts[number], self.axis.along(op)
         roles = {role: f"{op.name}.{role}" for role in sums.sizes}
         for role, buffer in op.roles.items():
-            is_made_once = role in along.whole and buffer not in op.reads  # by an op of its own
+            is_made_once = role in along.whole and buffer not in op.reads  # by a separate op
             if sums.has(role, part) and not is_made_once:
                 roles[role] = self._name(buffer, number)
             if role in along.counted:
@@ -298,7 +298,7 @@ class Partition:
         started: Sequence[str],
         finished: Collection[str],
     ) -> tuple[tuple[str, ...], ...]:
-        """What a piece reads, updates and writes.  Another piece has written what is `started`."""
+        """The buffers that a piece reads, updates and writes.  Another piece has written the buffers `started`."""
         part = self.axis.parts[number]
         carried = [roles[role] for suffix in (CARRY, OPEN) for role in sums.sizes if role.endswith(suffix)]
         begins = [roles[role] for role in sums.begins if role in roles and part.is_first]
@@ -314,7 +314,7 @@ class Partition:
         return tuple(b for b in reads if b not in updates), updates, unique(writes)
 
     def _finished(self, op: Op, sums: Carries) -> dict[str, BufferOverlay]:
-        """The carries that hold the result itself when the last piece has been added, which may lie there."""
+        """Overlays of results on carries that hold the complete result after the last piece."""
         found = {}
         for role in sums.in_place if not sums.begins else ():
             result, carry = self.whole.buffers[op.roles[role]], op.roles.get(role + CARRY, f"{op.name}.{role}{CARRY}")
@@ -325,7 +325,7 @@ class Partition:
     def _more_traffic(
         self, op: Op, roles: Mapping[str, str], touched: tuple[tuple[str, ...], ...], sums: Carries, is_last: bool
     ) -> int:
-        """Bytes that a piece moves of sums, and of what it carries of them, less those that `op` would."""
+        """Bytes that a piece moves for its sums and carries, less the bytes that `op` would move for them."""
 
         def accesses(touched: tuple[tuple[str, ...], ...], buffer: str) -> int:
             reads, updates, writes = touched
@@ -347,7 +347,7 @@ class Partition:
     # -- the graph -----------------------------------------------------------------------------------------------------
 
     def graph(self, ops: Iterable[Op], fused_updates: Iterable[Op] = ()) -> Graph:
-        """The graph of these ops, of which some are pieces."""
+        """The graph of these ops, some of which are pieces."""
         buffers: dict[str, Buffer] = {}
         for name, buffer in self.whole.buffers.items():
             if name not in self.pieces or name in self.crossing:
@@ -357,7 +357,7 @@ class Partition:
         return replace(self.whole, buffers=buffers | self.carried, ops=tuple(ops), fused_updates=fused)
 
     def in_order(self) -> Graph:
-        """The graph of all ops: what the region needs, its pieces, the rest of forward and backward, and updates."""
+        """The graph of all ops: inputs of the region, its pieces, the rest of forward and backward, the updates."""
         (before, after), (first, rest) = self._forward_around(), self._backward_around()
         late = {op.name for op in rest if op.name in self.late}
         before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
@@ -380,7 +380,7 @@ class Partition:
         return [self.piece(op, number, number == numbers[0]) for number in numbers for op in ops]
 
     def _forward_around(self) -> tuple[list[Op], list[Op]]:
-        """Forward ops that run once, before the pieces and after them: later layers, and what needs their output."""
+        """Forward ops that run once: those before the pieces, and those after them, which need their output."""
         before: list[Op] = []
         after: list[Op] = []
         late = {b for op in self.forward for b in op.writes}
@@ -395,7 +395,7 @@ class Partition:
         return before, after
 
     def _backward_around(self) -> tuple[list[Op], list[Op]]:
-        """The same of backward ops: those of later layers and the weights of losses come before the pieces."""
+        """Backward ops that run once, before the pieces (of later layers, and fills with loss weights) and after."""
         position = self.whole.position
         start = position[self.backward[0].name] if self.backward else len(position)
         outside = [op for op in self.whole.of_kind(BACKWARD) if op.name not in self.region]
@@ -403,8 +403,8 @@ class Partition:
         return [op for op in outside if op.name in early], [op for op in outside if op.name not in early]
 
     def _once(self, op: Op, late: set[str]) -> Op:
-        """An op that runs once.  One of the region's nodes is of the piece whose forward runs last; a sum behind the
-        pieces, one of `late`, is of the last one."""
+        """An op that runs once.  An op of the region's nodes belongs to the piece whose forward runs last; an op of
+        `late` belongs to the last piece."""
         if self.staged or op.node not in self.nodes or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))

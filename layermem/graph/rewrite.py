@@ -1,6 +1,6 @@
-"""Rewrites of a finished graph: two ops that become one, or that leave each other part of their work.
+"""Rewrites of a finished graph: two ops become one, or one leaves part of its work to the other.
 
-    rule      first writes the buffer that second reads under the role `joined`, and the device runs what `make` returns
+    rule      first writes the buffer that second reads as role `joined`, and the device runs the result of `make`
 
     Conv.dgrad+relu        conv2.dgrad          dy                         dy, 0 where the bit of a mask is not set;
                            conv1.relu_backward  dy cleared where y <= 0    conv1.forward leaves the mask
@@ -8,14 +8,14 @@
                            bn1.forward          moments of y, then y       merges them, and reads y once
     Conv.dgrad+sums        conv2.dgrad          dy                         dy, and the sums of its units
                            bn1.backward         sums of dy and x, then dx  merges them, and reads both once
-    InnerProduct+update    fc.wgrad             dw                         a few rows of w at a time: dw is never there
+    InnerProduct+update    fc.wgrad             dw                         a few rows of w at a time: dw is never stored
                            fc.w0.update         w, h by dw                 as a whole
 
-A graph is rewritten behind slices, ranks and storage, so a rule sees the ops that run.  Results have the same bits.
+A graph is rewritten after slices, ranks and storage, so a rule sees the ops that run.  Results have the same bits.
 
-A rule that is offered leaves the graph as it is: a plan may run its op in place of the two (Graph.fused_updates).  Of
-the others each takes bytes of its own, so a step may do without: `Graph.less_fused` is the same step without those that
-need an input before the op that reads it anyway, and then without any.  Compiler takes it where the bytes do not fit.
+A rule that is offered does not change the graph: a plan may run its op in place of the two (Graph.fused_updates).  Each
+other rule needs additional bytes, so it is optional: `Graph.less_fused` is the same step without the rules that extend
+the lifetime of an input, and its `less_fused` applies none.  The Compiler uses these steps if the bytes do not fit.
 
 source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources" (LOMO), 2023, for the
         update
@@ -47,11 +47,11 @@ from layermem.ops import (
     Update,
 )
 
-MASK_CHANNELS = 8  # of a byte of a mask: each item has bytes of its own
+MASK_CHANNELS = 8  # bits in a byte of a mask: each item has whole bytes
 UPDATES = "InnerProduct+update"  # InnerProductUpdate.fusion
 BOTTOM_MASK = "bottom_mask"  # the role of the mask in a dgrad
 NONE: Mapping[str, str] = {}
-Rewritten = dict[str, Op | None]  # by name, what takes the place of an op; None: nothing does
+Rewritten = dict[str, Op | None]  # op name -> the op in its place, or None for no op
 
 
 class Work:
@@ -61,26 +61,26 @@ class Work:
         self.device = device
         self.ops = {op.name: op for op in graph.ops}
         self.buffers = dict(graph.buffers)
-        self.declared: list[str] = []  # buffers that the rule at work has declared
-        self.relus = {  # names of the ops that end in a ReLU, by what they write and the items that they have
+        self.declared: list[str] = []  # buffers that the current rule has declared
+        self.relus = {  # names of the ops that end in a ReLU, by buffer and items
             (op.roles["y0"], op.record.part): op.name
             for op in graph.of_kind(FORWARD)
             if isinstance(op.record, EndsInRelu) and "y0" in op.roles
         }
 
     def declare(self, name: str, kind: str, tensor: Tensor) -> str:
-        """A buffer of this name, which slices of one op share."""
+        """Declare a buffer, unless another slice of the op has, and return its name."""
         if name not in self.buffers:
             self.buffers[name] = Buffer(name, kind, tensor, self.device.nbytes(tensor))
             self.declared.append(name)
         return name
 
     def nbytes(self, name: str, items: BatchSlice | None) -> int:
-        """Bytes of a buffer, or of these items of it."""
+        """Bytes of a buffer, or of some of its items."""
         return self.buffers[name].nbytes if items is None else items.share(self.buffers[name].nbytes)
 
     def with_roles(self, op: Op, nbytes: int, reads: Mapping[str, str] = NONE, writes: Mapping[str, str] = NONE) -> Op:
-        """`op` with more roles, which moves so many more bytes."""
+        """`op` with more roles and `nbytes` more bytes of traffic."""
         roles = {**op.roles, **reads, **writes}
         return replace(
             op,
@@ -92,7 +92,7 @@ class Work:
         )
 
     def are_taken(self, ops: Iterable[Op]) -> bool:
-        """Whether kernels take all operands of these ops that are stored in 16 bits as they are."""
+        """Whether the kernels of these ops take all their 16-bit operands without conversion."""
         for op in ops:
             dtypes = {role: self.buffers[name].tensor.dtype for role, name in op.roles.items()}
             narrow = {role for role, dtype in dtypes.items() if dtype in NARROW.values()}
@@ -103,15 +103,16 @@ class Work:
 
 @dataclass(frozen=True)
 class Rule:
-    """
-    name    of the fusion, which a device lists (Device.fusions)
-    first   whether an op may be the first of the two; that is the last one to write the buffer
-    second  the same of the op that reads it
+    """One kind of pair of ops, and the ops that replace it.
+
+    name    name of the fusion, as in Device.fusions
+    first   whether an op may be the first of the two, the last one that writes the buffer
+    second  whether an op may be the second of the two, which reads the buffer
     joined  the role of the buffer in the second op
     alone   no op between the two reads the buffer
-    make    the ops in place of the two, or None where they stay as they are
+    make    returns the ops in place of the two, or None to leave them unchanged
     early   the first op needs an input of the second one
-    offered to plans, as an op that covers the two, instead of being applied
+    offered the rule is not applied: its op is offered to plans, and covers the two
     """
 
     name: str
@@ -128,7 +129,7 @@ class Rule:
 
 
 def _is_whole(op: Op) -> bool:
-    """Whether `op` computes all items at once on operands as they are stored."""
+    """Whether `op` computes all items at once, without conversions of operands."""
     return op.record.part is None and not op.passes
 
 
@@ -149,11 +150,11 @@ def _is_norm(op: Op) -> bool:
     return isinstance(norm, BatchNorm) and not norm.global_stats and _is_whole(op)
 
 
-# ---- what they become ------------------------------------------------------------------------------------------------
+# ---- the resulting ops -----------------------------------------------------------------------------------------------
 
 
 def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:
-    """The gradient is cleared where it is stored.  A ReLU whose y is kept anyway leaves a mask too."""
+    """Clear the gradient where dgrad stores it.  The forward op of the ReLU leaves a mask, even if its y is kept."""
     shape = work.buffers[relu.roles["dy0"]].tensor.shape
     if dgrad.record.part != relu.record.part or relu.passes or len(shape) != 4 or shape[1] % MASK_CHANNELS:
         return None
@@ -176,7 +177,7 @@ def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:
 
 
 def _leave_mask(op: Op, mask: str, work: Work) -> Op:
-    """A forward op, which writes the mask of its items as it writes y."""
+    """The forward op `op` with the mask of its items as another output."""
     items, is_written = op.views.get("y0"), op.roles["y0"] in op.writes
     return replace(
         op,
@@ -197,8 +198,8 @@ def _leave_moments(conv: Op, norm: Op, work: Work) -> Rewritten | None:
 
 
 def _leave_sums(dgrad: Op, norm: Op, work: Work) -> Rewritten | None:
-    """A dgrad with a stride is one problem for each phase, whose rows are not those of a unit.  It reads x instead of
-    the BatchNorm, whose op counts it once."""
+    """Let dgrad leave sums for the BatchNorm; only the latter's op counts the read of x.  With a stride, dgrad is one
+    problem per phase, whose rows are not the rows of a unit: then the rule does not apply."""
     assert isinstance(dgrad.record, Conv)
     if dgrad.record.problem.stride != (1, 1) or not _is_whole(dgrad):
         return None
@@ -206,7 +207,7 @@ def _leave_sums(dgrad: Op, norm: Op, work: Work) -> Rewritten | None:
     own = ("x0", "mean", "inv_std", *(("w3", "w4") if has_relu else ()))
     operands = {role: norm.roles[each] for role, each in zip(NORM_OPERANDS, own)}
     sums = work.declare(f"{dgrad.layer_name}.norm_sums", DIFF, dgrad.record.problem.norm_sums)
-    if isinstance(norm.record, BatchNormScale):  # what is positive is so as it is stored
+    if isinstance(norm.record, BatchNormScale):  # y > 0 is tested on y as it is stored
         dgrad = replace(dgrad, record=replace(dgrad.record, stored=norm.record.stored))
     nbytes = work.buffers[sums].nbytes
     leaves = work.with_roles(dgrad, nbytes, operands, {"norm_sums": sums})
@@ -214,7 +215,7 @@ def _leave_sums(dgrad: Op, norm: Op, work: Work) -> Rewritten | None:
 
 
 def _update_rows(wgrad: Op, update: Op, work: Work) -> Rewritten | None:
-    """One op, called backward_update.  Of a slice of the batch the gradient is carried to the next one."""
+    """Return one op, called backward_update; None if dw has other readers, or is a sum over slices or steps."""
     assert isinstance(wgrad.record, InnerProduct) and isinstance(update.record, Update)
     gradient = work.buffers[update.roles["dw0"]]
     is_used = any(gradient.name in op.touches for op in work.ops.values() if op not in (wgrad, update))
@@ -270,7 +271,7 @@ RULES = (
 
 
 def rewrite(graph: Graph, device: Device) -> Graph:
-    """`graph` with every rule that `device` runs, and that step with fewer of them (Graph.less_fused)."""
+    """`graph` with every rule that `device` runs, and the same step with fewer rules (Graph.less_fused)."""
     rules = [rule for rule in RULES if rule.name in device.fusions and not rule.offered]
     full, used = _apply(graph, device, rules)
     early = {rule.name for rule in rules if rule.early} & used
@@ -283,7 +284,7 @@ def rewrite(graph: Graph, device: Device) -> Graph:
 
 
 def offer_updates(graph: Graph, device: Device) -> Graph:
-    """`graph` with what it offers to plans: planning/fused_updates.py says which of these save memory."""
+    """`graph` with the ops that it offers to plans; planning/fused_updates.py selects those that save memory."""
     work, found = Work(graph, device), []
     for rule in RULES:
         if rule.offered and rule.name in device.fusions:
@@ -292,7 +293,7 @@ def offer_updates(graph: Graph, device: Device) -> Graph:
 
 
 def _apply(graph: Graph, device: Device, rules: Iterable[Rule]) -> tuple[Graph, set[str]]:
-    """`graph` with these rules, and the names of those that found ops."""
+    """`graph` with these rules applied, and the names of the rules that matched."""
     work, used = Work(graph, device), set()
     for rule in rules:
         for made in _matches(rule, work):
@@ -306,7 +307,7 @@ def _apply(graph: Graph, device: Device, rules: Iterable[Rule]) -> tuple[Graph, 
 
 
 def _matches(rule: Rule, work: Work) -> Iterable[Rewritten]:
-    """What the rule makes of the pairs that it joins, in the order of the second ops."""
+    """Yield the result of the rule for each pair that it matches, in the order of the second ops."""
     writer: dict[str, str] = {}  # by buffer, the name of the last op to write it, and of the last one to touch it
     toucher: dict[str, str] = {}
     for name in list(work.ops):

@@ -1,11 +1,11 @@
-"""The ops of a part of a net that a user runs by hand: some of its layers forward, then some of them backward.
+"""The ops of a part of a net that a user runs by hand: some layers forward, then some of them backward.
 
     forward     layers first .. last; a blob from a layer before them is an input (Feed)
-    hold        reads the blobs that the user may look at, so that all of them are resident when the forward part ends
+    hold        reads the blobs that the user may inspect, so that they are resident when the forward part ends
     backward    layers start .. end in reverse; gradients of parameters are added up over all passes (held)
     hold        the same blobs and gradients, resident when the whole step ends
 
-Every section of a net has the same persistent buffers in the same order, so that all of them share one arena.
+All sections of a net have the same persistent buffers in the same order, so they share one arena.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BackwardRange:
     """Layers `end` .. `start` by index, run in reverse.
 
     fed        blobs (versions) whose gradient the host gives
-    data_only  gradients of parameters are left out, as where a pass is repeated
+    data_only  gradients of parameters are left out, for example when a pass is repeated
     """
 
     start: int
@@ -60,13 +60,13 @@ class BackwardRange:
 
 @dataclass(frozen=True)
 class Section:
-    """Layers `first` .. `last` of a net by index, and what is held.
+    """Layers `first` .. `last` of a net by index, and the blobs that are held.
 
     data    blobs (versions) to hold to the end of the step; outputs of the section are always held
     diffs   names of blobs whose gradient is held to the end of the step
-    apart   blobs (versions) whose layer is not fused with what reads it, beside those of `data`
-    copied  blobs (versions) that are handed to the host as soon as they are computed
-    copied_diffs   names of blobs whose gradient is handed to the host as soon as it is final
+    unfused   blobs (versions), in addition to `data`, whose layer is not fused with their reader
+    copied  blobs (versions) that are copied to the host as soon as they are computed
+    copied_diffs   names of blobs whose gradient is copied to the host as soon as it is final
     """
 
     first: int
@@ -74,18 +74,18 @@ class Section:
     backward: BackwardRange | None = None
     data: tuple[str, ...] = ()
     diffs: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
+    unfused: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     copied_diffs: tuple[str, ...] = ()
 
 
 def section_graph(net: Net, device: Device, section: Section, *, gradients: bool) -> Graph:
-    """The graph of `section`.  `gradients`: declare those of the parameters, also where this section has none."""
+    """The graph of `section`.  `gradients`: declare the gradients of parameters even if the section computes none."""
     layers = net.layers[section.first : section.last + 1]
     names = {node.layer.name for layer in layers for node in layer.nodes}
     nodes = [node for node in op_nodes(net) if node.layers[0].name in names]
     held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
-    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.apart, *_borders(net, section)})
+    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.unfused, *_borders(net, section)})
     needs = _needs(net, nodes, section)
     build = _SectionBuilder(net, nodes, device, needs, True)
     build.declare(gradients)
@@ -102,7 +102,7 @@ def section_graph(net: Net, device: Device, section: Section, *, gradients: bool
 
 
 def section_outputs(nodes: Sequence[OpNode]) -> list[str]:
-    """Blobs of `nodes` that none of them turns into another one."""
+    """Blobs of `nodes` that none of them reads."""
     read = {blob for node in nodes if node.tops for blob in node.bottoms}
     return [blob for node in nodes for blob in node.tops if blob not in read]
 
@@ -123,8 +123,8 @@ def oldest_version(net: Net, name: str, backward: BackwardRange) -> str | None:
 
 
 def diff_buffer(net: Net, name: str, graph: Graph, backward: BackwardRange) -> str | None:
-    """The buffer with what Caffe has in the diff of `name` after `backward`: the gradient of the oldest version that
-    its layers read or write."""
+    """The buffer with the gradient that Caffe has in the diff of `name` after `backward`: the one of the oldest version
+    that its layers read or write; None if there is none."""
     oldest = oldest_version(net, name, backward)
     if oldest in (None, net.versions[name][0]):
         return train.diff_buffer(net, name, graph)
@@ -132,7 +132,7 @@ def diff_buffer(net: Net, name: str, graph: Graph, backward: BackwardRange) -> s
 
 
 def _borders(net: Net, section: Section) -> set[str]:
-    """Blobs between a layer with a backward and one without: their layers are not fused."""
+    """Blobs between a layer with a backward and one without; these layers are not fused."""
     if section.backward is None:
         return set()
     inside = net.layers[section.backward.end : section.backward.start + 1]
@@ -152,10 +152,10 @@ def _needs(net: Net, nodes: Sequence[OpNode], section: Section) -> Needs:
 
 
 class _SectionBuilder(GraphBuilder):
-    """The ops of a section, part by part."""
+    """Builds the ops of a section part by part."""
 
     def declare(self, gradients: bool) -> None:
-        """All persistent buffers of the net, in its order."""
+        """Declare all persistent buffers of the net, in its order."""
         for name, owned in self.net.params.items():
             kind = STATE if owned.param.carried else PARAMETER
             self.ops.buffer(name, kind, owned.param.tensor, persistent=True)
@@ -172,7 +172,7 @@ class _SectionBuilder(GraphBuilder):
             self.ops.add(f"{blob}.input", FORWARD, step, {"y0": blob}, node=0)
 
     def feed_diffs(self, blobs: Iterable[str]) -> None:
-        """Gradients that the host gives; the layer above does not seed them."""
+        """Read gradients from the host; the layer above does not seed them."""
         for blob in blobs:
             index = next(i for i, node in enumerate(self.nodes) if blob in node.tops)
             diff = self.ops.buffer(f"{blob}.diff", DIFF, self.net.blobs[blob])
@@ -181,7 +181,7 @@ class _SectionBuilder(GraphBuilder):
             self.seeded.add(blob)
 
     def diffs_of(self, names: Sequence[str], backward: BackwardRange) -> list[str]:
-        """The buffers with the gradients of blobs, where there are any."""
+        """The buffers of the gradients of blobs, as far as they exist."""
         graph = self.graph("")
         found = (diff_buffer(self.net, name, graph, backward) for name in names)
         return [buffer for buffer in found if buffer is not None]

@@ -1,4 +1,4 @@
-"""A training step shared by ranks (distributed/ranks.py): the graph of one rank, from that of one machine.
+"""A training step shared by ranks (distributed/ranks.py): makes the graph of one rank from the graph of one machine.
 
     one machine, iter_size 1    conv1.wgrad > conv1.w0.diff > conv1.w0.update
 
@@ -10,15 +10,15 @@
                                 conv1.w0.diff > conv1.w0.update > gather.3, zero
 
 part     the gradient of one micro-batch, computed from zero
-diff     the sum over micro-batches, in their order: of the rows that a rank owns, as its optimizer state is
-bucket   parameters of about BUCKET_BYTES, from the last layer to the first: reduce.3 and gather.3 are of one bucket
+diff     the sum over micro-batches, in their order, of the rows that a rank owns, like its optimizer state
+bucket   parameters of about BUCKET_BYTES, from the last layer to the first: reduce.3 and gather.3 belong to one bucket
 
-reduce, update and gather run on the stream of communication, beside the rest of the backward pass.  All ranks must run
-reduces and gathers in one order, whatever their plans: each touches the buffer ORDER, which no plan can reorder.  The
-order is that of the parameters in the net, so it does not depend on slices, devices or budgets.
+reduce, update and gather run on the communication stream while the rest of the backward pass runs.  All ranks must run
+reduces and gathers in one order, whatever their plans: each touches the buffer ORDER, so no plan can reorder them.  It
+is the order of the parameters in the net, which does not depend on slices, devices or budgets.
 
-Running averages (OpRecord.averages): the op of each rank leaves what its batch adds to them, all ranks collect that of
-all, and move the averages batch by batch (averages.py).
+Running averages (OpRecord.averages): the op of each rank writes the statistics of its batch, all ranks collect the
+statistics of all, and move the averages batch by batch (averages.py).
 
 clip_gradients, loss scale: squares are summed row by row, collected, and summed in the order of rows.
 """
@@ -72,8 +72,8 @@ STATISTICS = "statistics"
 
 
 def shared_graphs(graphs: Sequence[Graph], net: Net, device: Device, ranks: Ranks) -> tuple[Graph, ...]:
-    """The graphs of one machine as those of one of `ranks`: a training step with its updates; with several
-    micro-batches a rank, the updates alone (train.update_graph); and others, which do not change."""
+    """Turn the graphs of one machine into those of one of `ranks`: the training step, and the graph of updates after it
+    (train.update_graph) if a rank has several micro-batches.  Other graphs do not change."""
     if ranks.micro_batches == 1:
         return tuple(graphs)
     step, *others = graphs
@@ -84,7 +84,7 @@ def shared_graphs(graphs: Sequence[Graph], net: Net, device: Device, ranks: Rank
 
 
 def communication_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
-    """What ranks do together in these graphs, in its order: the same on all of them, or they wait for each other."""
+    """The communication ops of these graphs in order, as text; ranks with different ones would deadlock."""
     found = []
     for graph in graphs:
         for op in graph.ops:
@@ -94,8 +94,8 @@ def communication_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
 
 
 def check_shareable(net: Net, ranks: Ranks) -> None:
-    """InputError for a train net whose micro-batches depend on each other, which ranks compute at the same time; for a
-    file that each of them would write; and for data that only code of the user's can go past."""
+    """Raise InputError for a train net whose micro-batches depend on each other, since ranks compute them in parallel;
+    for a file that every rank would write; for data from user code, which cannot skip other ranks' batches."""
     groups: Groups = {}
     for layer in net.layers if ranks.size > 1 else ():
         if any(param.carried for node in layer.nodes for param in node.layer.params):
@@ -126,7 +126,7 @@ def check_shareable(net: Net, ranks: Ranks) -> None:
 
 
 class _Sharing:
-    """Collects ops with the place of each: behind so many ops of the graph without its updates."""
+    """Collects ops with their places: a place counts the ops of the graph, without its updates, that come before."""
 
     def __init__(self, graph: Graph, net: Net, device: Device, ranks: Ranks):
         self.graph, self.device, self.ranks = graph, device, ranks
@@ -216,7 +216,7 @@ class _Sharing:
     # -- places ------------------------------------------------------------------------------------------------
 
     def _updates_at(self, update: Op) -> int:
-        """How many of the other ops stand before `update` in the graph: the parameter is not read behind them."""
+        """The number of other ops before `update` in the graph; no op after them reads the parameter."""
         count = 0
         for op in self.graph.ops:
             if op.name == update.name:
@@ -231,7 +231,7 @@ class _Sharing:
         self.added.append((at, op))
 
     def _add_in_order(self, at: int, op: Op) -> None:
-        """An op that all ranks run, not before those that were added so."""
+        """Add an op that all ranks run, not before earlier ops that were added with this function."""
         order = {"order": ORDER}
         if not self.ordered:
             self._declare(ORDER, DIFF, Tensor((1,)))
@@ -278,7 +278,7 @@ class _Sharing:
         return priced(op, self.buffers, self.device)
 
     def _accumulate(self, update: Op, part: str, at: int) -> None:
-        """The sum of micro-batches on one rank."""
+        """Add the micro-batches' gradients on one rank."""
         assert isinstance(update.record, Update)
         diff, tensor = update.roles["dw0"], self.buffers[part].tensor
         self._declare(diff, GRADIENT, tensor, persistent=True, band_of=self.graph.buffers[diff].band_of)
@@ -297,9 +297,9 @@ class _Sharing:
         self._add(at, replace(op, share_of=update.share_of))
 
     def _collect_statistics(self) -> None:
-        """Let each op that moves averages leave what its batch adds to them, and move them by that of all ranks."""
+        """Let each op that moves averages write its batch's statistics; all ranks' statistics move the averages."""
         places = movers_of(self.base)
-        own: dict[str, str] = {}  # average -> what this rank's batch adds
+        own: dict[str, str] = {}  # average -> statistics of this rank's batch
         for names, movers in places.items():
             for name in names:
                 rows = (len(movers.ops),) if len(movers.ops) > 1 else ()
@@ -326,14 +326,14 @@ class _Sharing:
             reads=role_map("x", [*own.values()]),
             writes=role_map("y", [*whole.values()]),
         )
-        self._add(at, collect)  # in the order of all ranks too: a plan runs forward ops before the first update
+        self._add(at, collect)  # ordered on all ranks too: plans run forward ops before the first update
         for names, movers in places.items():
             average = MovingAverage(movers.kept, self.buffers[names[0]].tensor.count, size, len(movers.ops))
             name, reads = f"{names[0].rpartition('.')[0]}.average", role_map("x", [whole[each] for each in names])
             self._add(at, self._make(name, FORWARD, average, "average", reads=reads, updates=role_map("w", names)))
 
     def _buckets(self) -> list[list[Op]]:
-        """The updates, in the order of their gradients."""
+        """The updates in buckets, in the order of their gradients."""
         buckets: list[list[Op]] = []
         filled = BUCKET_BYTES
         for op in self.update_ops:
@@ -345,7 +345,7 @@ class _Sharing:
         return buckets
 
     def _own_sum(self, update: Op, *, persistent: bool) -> str | None:
-        """The sum of the own rows of a gradient; None where this rank has none."""
+        """Declare the sum of the own rows of a gradient; None if this rank has no rows of it."""
         diff = update.roles["dw0"]
         tensor = self.graph.buffers[update.roles["w0"]].tensor
         if self.ranks.size == 1:
@@ -376,7 +376,7 @@ class _Sharing:
         self._add_in_order(at, op)
 
     def _update_bucket(self, number: int, bucket: Sequence[Op], at: Mapping[str, int]) -> None:
-        """Updates of own rows, and all weights from their owners."""
+        """Update the own rows, and gather all weights from their owners."""
         place = max([at[op.name] for op in bucket])
         behind = max((i for i, op in self.added if op.name == f"reduce.{number}"), default=0)
         norm = max((i for i, op in self.added if isinstance(op.record, NormOfRows)), default=0)
@@ -408,19 +408,19 @@ class _Sharing:
 
     @staticmethod
     def _hands_over(op: Op, norm: Op) -> bool:
-        """Whether `op` gives the result of `norm` to the host."""
+        """Whether `op` copies the result of `norm` to the host."""
         return isinstance(op.record, CopyOut) and norm.roles["y0"] in op.reads
 
     def _norm_of(self, whole: Op) -> None:
-        """The norm of all gradients, from the squares of their rows."""
+        """Compute the norm of all gradients from the squares of their rows."""
         at = max((place for place, _ in self.added), default=0)
-        apart = self.graph.buffers[whole.roles["y0"]].persistent  # its bytes are those of no other buffer
+        norm_persists = self.graph.buffers[whole.roles["y0"]].persistent  # it shares its bytes with no other buffer
         own: dict[str, str] = {}  # parameter -> squares of the own rows
         for op in reversed(self.update_ops):
             if op.roles["dw0"] in self.buffers:
-                own[op.roles["w0"]] = self._squares(op.roles["dw0"], at, apart)
+                own[op.roles["w0"]] = self._squares(op.roles["dw0"], at, norm_persists)
         squares = self._all_squares(own, at) if self.ranks.size > 1 else [*own.values()]
-        norm = self._declare(whole.roles["y0"], DIFF, Tensor(()), apart)
+        norm = self._declare(whole.roles["y0"], DIFF, Tensor(()), norm_persists)
         record = NormOfRows(sum(self.buffers[name].tensor.count for name in squares))
         reads, stream = role_map("x", squares), self.stream
         self._add(
@@ -429,10 +429,10 @@ class _Sharing:
         for op in self.norm_outputs:
             self._add(at, op)
 
-    def _squares(self, diff: str, at: int, apart: bool) -> str:
-        """The sums of the squares of the rows of a gradient."""
+    def _squares(self, diff: str, at: int, norm_persists: bool) -> str:
+        """Compute the sums of the squares of the rows of a gradient."""
         tensor = self.buffers[diff].tensor
-        name = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)), apart)
+        name = self._declare(f"{diff}.squares", DIFF, Tensor((rows_of(tensor),)), norm_persists)
         record, count, stream = RowSquares(tensor), 2 * tensor.count, self.stream
         op = self._make(
             name, UPDATE, record, "forward", reads={"x0": diff}, writes={"y0": name}, stream=stream, flops=count
@@ -441,7 +441,7 @@ class _Sharing:
         return name
 
     def _all_squares(self, own: Mapping[str, str], at: int) -> list[str]:
-        """The squares that all ranks have, by parameter, collected from the `own` ones of each."""
+        """Collect the squares of all ranks, by parameter, from the `own` squares of each."""
         tensors = {op.roles["w0"]: self.buffers[op.roles["w0"]].tensor for op in reversed(self.update_ops)}
         squares = [
             self._declare(f"{name}.all_squares", DIFF, Tensor((rows_of(tensor),))) for name, tensor in tensors.items()
@@ -454,11 +454,11 @@ class _Sharing:
 
 
 def _part(diff: str) -> str:
-    return ".part".join(diff.rsplit(".diff", 1))  # of a band of rows, more follows
+    return ".part".join(diff.rsplit(".diff", 1))  # a band of rows has a suffix
 
 
 def _renamed(op: Op, names: Mapping[str, str]) -> Op:
-    """`op` over buffers of other names."""
+    """`op` with its buffers renamed."""
     if not any(b in names for b in op.touches):
         return op
 

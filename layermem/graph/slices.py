@@ -1,19 +1,19 @@
-"""Batch slices: a region of a training step runs its forward and backward in slices of whole items.
+"""Batch slices: a region of a training step runs forward and backward in slices of whole items.
 
     region      some of the nodes, first .. last                 layers      data  conv1  pool1  ip  loss
     prefix      the rest runs once                               conv1..pool1/2
         data   conv1@2/2 pool1@2/2   conv1@1/2 pool1@1/2   ip loss, backward of both
         backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
-    interleaved nothing behind the region has a backward         whole/2
+    interleaved no layer after the region has a backward        whole/2
         data   forward and backward of slice 1, then of slice 2   updates
     staged      a BatchNorm needs sums over all items            conv1..bn..conv2/2
         conv1 and the sums of slice 1, of slice 2, then the rest of both: graph/batch_norm_passes.py
 
 Slices are pieces along the items of the batch (partition.py); weight gradients and losses are sums over them.  A
-gradient of parameters that is larger than all that it is summed from is summed once, behind the slices; that stays
-whole.
+parameter gradient that is larger than the operands it is summed from is summed once, after the slices; these operands
+stay whole.
 
-The sliced graph is made from two graphs of one net: with the whole batch, and with that of one slice.
+The sliced graph is made from two graphs of one net: one with the whole batch, one with the batch of a slice.
 source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches" (mu-cuDNN), CLUSTER 2018, for one
         convolution at a time; Lym et al., "Mini-batch Serialization", MLSys 2019, for groups of layers
 """
@@ -32,14 +32,14 @@ from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 
-ALL = "whole"  # how a Cut of all layers is written
+ALL = "whole"  # text of a Cut of all layers
 FORM = "give it as FIRST..LAST/COUNT with names of layers, such as conv1_1..pool2/4, or as whole/4"
 OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Layers `first` .. `last` run in `count` slices; "" is the first layer behind the data, or the last one."""
+    """Layers `first` .. `last` run in `count` slices.  "" is the first layer after the data, or the last layer."""
 
     first: str
     last: str
@@ -47,8 +47,8 @@ class Cut:
 
     @classmethod
     def parse(cls, text: str) -> Cut:
-        """The cut that `str` wrote: "conv1_1..pool2/4", "conv5../4", "..pool2/4", "whole/4", or "conv1/4" of one
-        layer."""
+        """Parse the text of a cut, such as "conv1_1..pool2/4", "conv5../4", "..pool2/4", "whole/4", or "conv1/4" for
+        one layer; InputError for another form."""
         layers, _, count = text.strip().rpartition("/")
         first, dots, last = layers.partition("..")
         if not dots:
@@ -71,8 +71,8 @@ class Cut:
 def sliced_graph(
     net: Net, make: Callable[[Net], Graph], cut: Cut, device: Device, with_items: Callable[[int], Net] | None = None
 ) -> Graph:
-    """The graph that `make` gives for `net`, cut into slices; InputError, with the layer and its line, where it
-    cannot be.  `with_items` is that of `net`, which a caller with many cuts may keep the results of."""
+    """The graph that `make` returns for `net`, cut into slices; InputError, with the layer and its line, if it cannot
+    be cut.  `with_items` replaces the method of `net`: a caller with many cuts may cache its results."""
     if net.items % cut.count:
         sizes = [str(n) for n in range(2, min(net.items, 64) + 1) if net.items % n == 0]
         remedy = f"cut it into {', '.join(sizes[:-1]) + ' or ' * (len(sizes) > 1) + sizes[-1]}" if sizes else OTHERWISE
@@ -97,7 +97,7 @@ def whole_name(name: str) -> str:
 
 
 def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
-    """`whole`, of a batch of `items`, in slices; `small` is of the same net, with a batch of items / cut.count."""
+    """`whole`, with a batch of `items`, in slices; `small` is the same graph with items / cut.count items."""
     whole, small = (in_two_passes(graph, *_nodes(graph, cut), device) for graph in (whole, small))
     return replace(_Slices(whole, small, cut, items, device).partition().in_order(), slices=str(cut))
 
@@ -129,7 +129,7 @@ class Items(Axis):
 
 
 class _Slices(Items):
-    """The items of the batch of `whole` in the slices of a cut; `small` is the graph of the items of one of them."""
+    """The items of the batch of `whole` in the slices of a cut; `small` is the graph of one slice's items."""
 
     def __init__(self, whole: Graph, small: Graph, cut: Cut, items: int, device: Device):
         self.whole, self.small, self.cut, self.device = whole, small, cut, device
@@ -154,7 +154,7 @@ class _Slices(Items):
         return UNCUT
 
     def divides(self, buffer: str) -> bool:
-        """Whether a slice has an equal share of axis 0 of `buffer`, and its other axes whole."""
+        """Whether a slice has an equal share of axis 0 of `buffer`, and all of its other axes."""
         whole, small = self.whole.buffers[buffer].tensor.shape, self.small.buffers[buffer].tensor.shape
         return bool(whole) and (small[0] * len(self.parts), *small[1:]) == whole
 
@@ -182,8 +182,8 @@ class _Slices(Items):
         return Partition(self.whole, self, names - late, self.device, self.nodes, late)
 
     def _names(self) -> set[str]:
-        """Names of the ops that run in slices: those of the nodes first .. last, without what fills blobs from outside
-        or hands them to the host, and without what computes nothing for the backward at the end and mixes items."""
+        """Names of the ops that run in slices: the ops of nodes first .. last, except those that exchange blobs with
+        the host, and those that mix items and contribute nothing to the backward pass."""
         of_node: dict[int, list[Op]] = {}
         sources: set[int] = set()
         for op in self.whole.ops:
@@ -205,33 +205,33 @@ class _Slices(Items):
             ops = of_node[node]
             needed = any(op.kind == BACKWARD for op in ops) or any(b in read for op in ops for b in op.writes)
             if not needed and any(self.along(op).refusal for op in ops):
-                continue  # such as an Accuracy: it runs once, behind the slices
+                continue  # such as an Accuracy: it runs once, after the slices
             region.update(op.name for op in ops)
             read.update(b for op in ops for b in op.reads)
         return region
 
     def _runs_once(self, op: Op) -> bool:
-        """Whether an op has nothing to do with the items, or is for the host."""
+        """Whether an op does not depend on the items, or copies data to the host."""
         if isinstance(op.record, CopyOut):
             return True
         reads_blobs = any(self.whole.buffers[b].kind in (DATA, DIFF) for b in (*op.reads, *op.updates))
-        if isinstance(op.record, Fill):  # of the gradient of a loss, which has no items: each slice has its own
+        if isinstance(op.record, Fill):  # a loss gradient has no items: each slice has its own
             others = [each for each in self.whole.ops if op.roles["y0"] in each.touches]
             inside = all(each.node in self.nodes and each.kind == BACKWARD for each in others)
             return not inside and not self.divides(op.roles["y0"])
         return not reads_blobs
 
     def _late_sums(self, region: Collection[str]) -> set[str]:
-        """Names of ops of `region` that run once, behind the slices, on whole operands.  They sum gradients only, and
-            go on from the complete sum of another layer, such as that of a weight which both have
-            or have operands that take no more bytes than what slices would carry: many weights, and few images
-            or have no sums by slices on this device
-        So does all that is added to these gradients later."""
+        """Names of ops of `region` that run once, after the slices, on whole operands.  They sum only gradients, and
+            continue the complete sum of another layer, for example of a shared weight
+            or have operands with no more bytes than the carries of slices: many weights, and few images
+            or cannot be summed slice by slice on this device
+        Ops that later add to these gradients run once as well."""
         sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in region}
         fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
         outside = {b for op in self.whole.ops if op.name not in region for b in op.touches}
         begun: set[str] = set()  # gradients that the slices of earlier ops sum
-        ended: set[str] = set()  # and those to which no slice adds any more
+        ended: set[str] = set()  # gradients that no slice adds to any more
         late: set[str] = set()
         for op in self.whole.of_kind(BACKWARD):
             gradients = sums.get(op.name, {})
@@ -247,20 +247,20 @@ class _Slices(Items):
         return late
 
     def _summed_gradients(self, op: Op) -> dict[str, str]:
-        """Gradients of parameters that `op` sums over the items, by role; none where it computes anything else."""
+        """Gradients of parameters that `op` sums over the items, by role; empty if it also computes anything else."""
         sums = {role: op.roles[role] for role in self.along(op).sums if role in op.roles}
         made = (*op.writes, *op.updates)
         alone = all(name in sums.values() and self.whole.buffers[name].kind == GRADIENT for name in made)
         return sums if alone else {}
 
     def _goes_on(self, op: Op, role: str) -> bool:
-        """Whether the slices of `op` begin with what the result is added to."""
+        """Whether the slices of `op` start with the value that the result is added to."""
         record = self._record_of_slice(op) if role in op.accumulates else None
         return record is not None and self.device.sums_in_place(record, op.step, role, True)
 
     def _better_whole(self, op: Op, gradients: Collection[str], outside: Collection[str]) -> bool:
-        """Whether the operands of `op`, as far as they would be pieces, take no more bytes than what slices carry;
-        `outside`: what ops outside the region touch."""
+        """Whether those operands of `op` that could be divided take no more bytes than the carries of slices;
+        `outside`: buffers that ops outside the region touch."""
         record = self._record_of_slice(op)
         if record is None:
             return False
@@ -272,7 +272,7 @@ class _Slices(Items):
         return [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]
 
     def _record_of_slice(self, op: Op) -> OpRecord | None:
-        """The record of the first slice of `op`; None where slices do not have equal shares of all operands."""
+        """The record of the first slice of `op`; None unless slices have equal shares of all operands."""
         small = self.small.by_name.get(op.name)
         if small is None or any(not self.divides(b) for b in self._operands(op)):
             return None

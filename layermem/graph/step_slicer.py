@@ -1,5 +1,5 @@
-"""A training step in the slices that a user names: of the batch (slices.py), of the weights of its largest layers
-(bands.py), or both.
+"""Makes a training step in the slices that a user names: slices of the batch (slices.py), bands of the weights of its
+largest layers (bands.py), or both.
 
     conv1_1..pool2/4                the layers conv1_1 to pool2 in 4 slices of the batch
     fc6/rows/8                      the weights of fc6 in 8 bands of rows
@@ -25,7 +25,7 @@ from layermem.graph.validate import validated
 
 
 class Device(storage.Device, bands.Device, Protocol):
-    """What slices of the batch, bands of rows and storage in 16 bits need."""
+    """The methods of a device that slices of the batch, bands of rows and 16-bit storage need."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Slices:
 
     @classmethod
     def parse(cls, text: str) -> Slices:
-        """The slices that `str` wrote, in any order."""
+        """Parse the text of slices, in any order; InputError for an unknown form."""
         parts = [part.strip() for part in text.split(",")]
         rows = [Bands.parse(part) for part in parts if ROWS in part]
         cuts = [Cut.parse(part) for part in parts if ROWS not in part]
@@ -53,24 +53,24 @@ class Slices:
 
     @property
     def batch_slices(self) -> int:
-        """Into how many slices the batch is cut, 1 where it is not."""
+        """The number of slices of the batch; 1 without slices."""
         return 1 if self.cut is None else self.cut.count
 
 
 class MakeStep(Protocol):
-    """Makes the step of a net, with the layers of some names unfused."""
+    """Makes the step of a net without fusing the layers of some names."""
 
     def __call__(self, net: Net, unfused: Collection[str] = ()) -> Graph: ...
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """How the graphs of a training step are made.
+    """The functions that make the graphs of a training step.
 
     step    makes the step of `net`, or of the same net with fewer items
-    update  makes the graph of updates, where gradients are held over several steps
+    update  makes the graph of updates, if gradients are held over several steps
     test    makes the forward pass of one of `tests`
-    share   makes all graphs those of one rank (sharing.py)
+    share   turns all graphs into the graphs of one rank (sharing.py)
     """
 
     net: Net
@@ -82,7 +82,7 @@ class StepParts:
     share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple
 
     def beside(self, unfused: Collection[str] = ()) -> list[Graph]:
-        """The other graphs of the arena, with the layers of some names unfused."""
+        """The other graphs of the arena, without fusions of the layers of some names."""
         updates = [self.update()] if self.update is not None else []
         return [*updates, *(self.forward(net, unfused) for net in self.tests)]
 
@@ -92,7 +92,7 @@ class StepParts:
 
 
 class StepSlicer:
-    """The training step of a net in any slices, each made once; its test nets run in the same ones."""
+    """The training step of a net in any slices, each made once; its test nets run in the same slices."""
 
     def __init__(self, parts: StepParts):
         self._parts, self.net, self._device = parts, parts.net, parts.device
@@ -108,7 +108,7 @@ class StepSlicer:
 
     @cached_property
     def of_one_machine(self) -> Graph:
-        """The step without slices, before ranks share it: what costs are measured with."""
+        """The step without slices, before ranks share it: costs are measured with it."""
         alone = self._of_one_machine[0]
         if self._storage.has(alone):
             return self.whole
@@ -121,11 +121,11 @@ class StepSlicer:
 
     @property
     def ops_made(self) -> int:
-        """Ops of all steps in slices so far, which are kept."""
+        """The number of ops of all cached steps in slices."""
         return sum(len(step.ops) for step, *_ in self._sliced.values())
 
     def graphs(self, slices: Slices) -> tuple[Graph, ...]:
-        """All graphs, the step in `slices`; InputError, with the layer and its line, where it cannot be."""
+        """All graphs, with the step in `slices`; InputError, with the layer and its line, if that is not possible."""
         if slices not in self._sliced:
             try:
                 self._sliced[slices] = self._stored(self._parts.share(self._graphs(slices)))
@@ -138,12 +138,11 @@ class StepSlicer:
         self._sliced.setdefault(Slices.parse(graphs[0].slices), graphs)
 
     def _shared_step(self, net: Net) -> Graph:
-        """The step of a net in the form in which ranks share it."""
+        """The step of a net, shared by ranks."""
         return self._parts.share([self._parts.step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-        """The step, what shares its arena, and the test nets, with their activations as the device stores them, and
-        rewritten for it."""
+        """The step, the other graphs of its arena, and the test nets, rewritten and with the device's storage."""
         step, *beside = graphs
         first_test = len(beside) - len(self._parts.tests)
         passes = zip(self._storages, beside[first_test:])
@@ -167,8 +166,8 @@ class StepSlicer:
         return replace(step, slices=str(slices)), *beside[:first_test], *tests
 
     def _in_slices(self, net: Net, whole: Graph, slices: Slices) -> Graph:
-        """The forward pass of a test net, which may have another batch: in as many slices, or the next number that
-        divides its own; without slices where it cannot be cut."""
+        """The forward pass of a test net, whose batch may differ: it gets as many slices, or the next larger number
+        that divides its batch; none if it cannot be cut."""
         cut, bands = slices.cut, slices.bands
         count = next((k for k in range(cut.count, net.items + 1) if net.items % k == 0), None) if cut else None
         if cut is None or count is None:

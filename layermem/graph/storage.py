@@ -1,23 +1,23 @@
-"""Activations in 16 bits: blobs, their gradients and what forward stashes of them, in every tier of memory.
+"""Activations in 16 bits: blobs, their gradients and their stashes, in every tier of memory.
 
-Ops compute in fp32 all the same.  Where the device has a kernel that takes the operands in 16 bits as they are, it
-widens what it loads and rounds what it stores, and the op runs as it is (Device.takes).  Another op that touches such a
-buffer runs as one or two passes over parts of its items: the operands of a part are widened into the workspace, the
-kernel runs on them, and its results are rounded to nearest even where they are stored.  Both have the same bits.  Parts
-are slices of the batch (ops.OpRecord), so the results have the bits of the whole op on whole operands, whatever the
-size of a part: sums are carried, and a BatchNorm takes its two passes.
+Ops still compute in fp32.  If the device has a kernel that takes the 16-bit operands directly (Device.takes), it widens
+what it loads and rounds what it stores, and the op is unchanged.  Any other op on such a buffer runs as one or two
+passes over parts of its items: the operands of a part are widened into the workspace, the kernel runs on them, and its
+results are rounded to nearest even when they are stored.  Both ways give the same bits.  Parts are slices of the batch
+(ops.OpRecord), so the results have the bits of the whole op, whatever the size of a part: sums are carried, and a
+BatchNorm runs in its two passes.
 
     conv1_relu.forward     y = max(x, 0) by a kernel for 16 bits
     conv1.forward          widen x of items 0..3, y = x * w, round y    the same for items 4..7, ..
     conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
-    an op that mixes items, or has too few to divide: one part, with copies of its whole operands
+    an op that mixes items, or has too few items to divide: one part, with copies of its whole operands
 
-In 16 bits are blobs, gradients and stashes of two axes or more in fp32 that depend on a parameter.  In fp32 stay
+Stored in 16 bits: fp32 blobs, gradients and stashes of two axes or more that depend on a parameter.  Stored in fp32:
 
     parameters, their gradients, optimizer state, sums, statistics, losses
-    inputs, labels, and what is computed of these alone
-    what layers without a backward make, such as an ArgMax; the mask of a Pooling; what is handed to the host,
-    or to other ranks
+    inputs, labels, and blobs that are computed from these alone
+    outputs of layers without a backward, such as an ArgMax; the mask of a Pooling; buffers that are copied to the
+    host or to other ranks
 
 source  Micikevicius et al., "Mixed Precision Training", ICLR 2018; Kalamkar et al., "A Study of BFLOAT16 for Deep
         Learning Training", 2019
@@ -55,16 +55,16 @@ from layermem.ops import (
 )
 from layermem.utils.units import aligned
 
-ALIGNED = 16  # bytes: where parts begin in what is not converted, as kernels load several elements at once
+ALIGNED = 16  # bytes: alignment of parts of buffers that are not converted, for vector loads
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
 
 
 class Device(partition.Device, Protocol):
-    """What storage needs of a device, beside what pieces need.
+    """The properties of a device that storage needs, in addition to partition.Device.
 
-    storage     one of NARROW, or fp32
-    part_bytes  of the widened operands of a part, if an item does not take more; least_parts  of the largest op, also
-                where that is small: its copies are a small share of the step
+    storage      one of NARROW, or fp32
+    part_bytes   limit of the widened operands of a part, unless one item exceeds it
+    least_parts  smallest number of parts of the largest op, so that its copies are a small share of the step
     """
 
     storage: str
@@ -73,18 +73,18 @@ class Device(partition.Device, Protocol):
 
 
 class Storage:
-    """How a device stores the activations of a net's graphs.
+    """Rewrites the graphs of a net for the device's storage of activations.
 
-    net, make   what the graphs are of, and what makes the graph of the same net with another batch
+    net, make   the net of the graphs, and the function that makes the graph of the same net with another batch
     """
 
     def __init__(self, net: Net, make: Callable[[Net], Graph], device: Device):
         self.net, self._make, self.device = net, make, device
         self._parts: dict[int, _PartGraph | None] = {net.items: None}
-        self._made: dict[int, tuple[Graph, Graph]] = {}  # by identity, with what keeps that
+        self._made: dict[int, tuple[Graph, Graph]] = {}  # by identity of the graph, which the value keeps alive
 
     def of(self, graph: Graph) -> Graph:
-        """`graph` with its activations as the device stores them."""
+        """`graph` with its activations stored as on the device."""
         if self.device.storage not in NARROW:
             return graph
         if id(graph) not in self._made:
@@ -92,11 +92,11 @@ class Storage:
         return self._made[id(graph)][1]
 
     def has(self, graph: Graph) -> bool:
-        """Whether it was asked for `graph` before."""
+        """Whether of() was called for `graph` before."""
         return id(graph) in self._made
 
     def part_graph(self, count: int) -> _PartGraph | None:
-        """The graph of the net with `count` items; None where that cannot be."""
+        """The graph of the net with `count` items; None if there is no such net."""
         if count not in self._parts:
             try:
                 self._parts[count] = _PartGraph(self._make(self.net.with_items(count)), self.device)
@@ -106,7 +106,7 @@ class Storage:
 
 
 class _Narrowing:
-    """One graph, and the graphs of parts of its batch."""
+    """Rewrites one graph, with the help of graphs of parts of its batch."""
 
     def __init__(self, graph: Graph, storage: Storage):
         self.whole, self.storage, self.device = graph, storage, storage.device
@@ -114,7 +114,7 @@ class _Narrowing:
         self.narrow = _narrow_buffers(graph)
         self._narrow_names = frozenset(map(whole_name, self.narrow))
         self._counts: dict[tuple[int, ...], int] = {}  # items of a part by node
-        self._converted_of: dict[object, frozenset[str]] = {}  # by what _taken() depends on
+        self._converted_of: dict[object, frozenset[str]] = {}  # by the arguments of Device.takes
         self._of_node: dict[tuple[int, ...], list[Op]] = {}
         for op in graph.ops:
             if self._converted(op):
@@ -136,7 +136,7 @@ class _Narrowing:
     # -- ops ---------------------------------------------------------------------------------------------------
 
     def _op(self, op: Op) -> Op:
-        """`op` on narrow buffers, where it touches some: as it is, or in passes over parts."""
+        """`op` on 16-bit buffers, if it touches any: unchanged, or in passes over parts."""
         recompute = None if op.recompute is None else self._op(op.recompute)
         if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
@@ -160,7 +160,7 @@ class _Narrowing:
         )
 
     def _type_of_top(self, op: Op) -> str:
-        """The element type of the top; in backward of the blob whose gradient it reads."""
+        """The element type of the top; in backward, of the blob whose gradient is read."""
         buffer = op.roles.get("y0") or op.roles.get("dy0")
         if buffer is None:
             return self.dtype
@@ -168,7 +168,7 @@ class _Narrowing:
         return self.dtype if blob in self._narrow_names else "float32"
 
     def _carried_on(self, op: Op) -> tuple[str, ...]:
-        """What earlier slices carry to `op` and it only reads: its parts but the last one write to it as well."""
+        """The carries that `op` only reads: each of its parts except the last one also writes them."""
         carries = {b for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
         return tuple(b for b in op.reads if b in carries)
 
@@ -176,7 +176,7 @@ class _Narrowing:
         return not isinstance(op.record, Silence) and not self.narrow.isdisjoint(op.touches)
 
     def _converted(self, op: Op) -> frozenset[str]:
-        """The narrow buffers of `op` that its kernel takes in fp32."""
+        """The 16-bit buffers of `op` that its kernel takes in fp32."""
         if not self._is_narrow(op):
             return frozenset()
         key = (op.name, op.step, tuple(op.roles.items()), op.accumulates)
@@ -185,8 +185,8 @@ class _Narrowing:
         return self._converted_of[key]
 
     def _taken(self, op: Op) -> frozenset[str]:
-        """The narrow buffers that its kernel takes as they are: under all of their roles, and written under one."""
-        known = self.whole.buffers  # without what passes leave to each other, which is in fp32
+        """The 16-bit buffers that its kernel takes directly, in all of their roles; a written one has one role."""
+        known = self.whole.buffers  # without the fp32 buffers between passes
         dtypes = {role: self._stored(known[b]).tensor.dtype for role, b in op.roles.items() if b in known}
         taken = self.device.takes(op.record, op.step, dtypes, op.accumulates)
         buffers = frozenset(op.roles[role] for role in taken)
@@ -195,8 +195,8 @@ class _Narrowing:
         return buffers if others.isdisjoint(buffers) and all(written[b] < 2 for b in buffers) else frozenset()
 
     def _more_traffic(self, op: Op) -> int:
-        """Bytes that the op moves beside those on operands in fp32: conversions read and write, and a kernel that takes
-        16 bits moves less."""
+        """Bytes that the op moves in addition to those of fp32 operands: conversions read and write, and a kernel that
+        takes 16 bits moves less."""
         converted, total = self._converted(op), 0
         for b in op.accesses:
             if b in self.narrow:
@@ -206,7 +206,7 @@ class _Narrowing:
         return total
 
     def operand_tensor(self, op: Op, role: str) -> Tensor:
-        """An operand of `op`, in fp32."""
+        """An operand of `op` in fp32."""
         tensor = self.whole.buffers[op.roles[role]].tensor
         return op.views[role].rows_of(tensor) if role in op.views else tensor
 
@@ -216,11 +216,11 @@ class _Narrowing:
             divided = self._divided(op)
         except InputError:
             divided = ()
-        # where parts carry more than they spare, as of many weights, one part takes less
+        # if the carries outweigh the savings, as with many weights, one part takes less
         return min(whole, divided or whole, key=lambda passes: max(each.workspace_end for each in passes))
 
     def _divided(self, op: Op) -> tuple[Pass, ...]:
-        """The op in parts, () where it has one; InputError where that is not possible."""
+        """The op in parts, () if there would be only one; InputError if it cannot be divided."""
         items = op.record.part or BatchSlice(0, self.storage.net.items, self.storage.net.items)
         count = self._count(op, items)
         small = self.storage.part_graph(count) if count < items.count else None
@@ -241,7 +241,6 @@ class _Narrowing:
         return tuple(self._pass(each, partition, replace(layout, places=dict(layout.places))) for each in ops)
 
     def _pass(self, op: Op, partition: Partition | None, layout: _Layout) -> Pass:
-        """`op` in the parts of `partition`; as one part, on copies of its whole operands, without."""
         if partition is None:
             operands = {role: self._operand(op, role, (), layout) for role in op.roles}
             alone = replace(op, recompute=None, views={})
@@ -263,7 +262,7 @@ class _Narrowing:
         return Pass(tuple(parts), last + 1, operands, layout.end, nbytes)
 
     def _operand(self, op: Op, role: str, parts: Sequence[Op], layout: _Layout) -> Operand:
-        """An operand in memory, converted where the kernel takes it in fp32: one copy for all roles of a buffer."""
+        """An operand in memory, converted if the kernel takes it in fp32; all roles of a buffer share one copy."""
         buffer, tensor = op.roles[role], self.operand_tensor(op, role)
         tensor = next((part.views[role].rows_of(tensor) for part in parts if role in part.views), tensor)
         reads = buffer in op.reads or buffer in op.updates or role in op.accumulates
@@ -277,8 +276,7 @@ class _Narrowing:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _count(self, op: Op, items: BatchSlice) -> int:
-        """Items of a part of `op`, which are those of all ops of its node: as many as `part_bytes` hold of a number
-        that divides the items, or one."""
+        """Items of a part of `op`, and of all ops of its node: the largest divisor that fits `part_bytes`, or 1."""
         if op.unit not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
             counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)
@@ -287,16 +285,16 @@ class _Narrowing:
         return self._counts[op.unit]
 
     def _wide_bytes(self, op: Op) -> int:
-        """Of the operands of `op` that are converted, in fp32."""
+        """Bytes in fp32 of the operands of `op` that are converted."""
         converted = self._converted(op)
         return sum(self.operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in converted)
 
 
 class _Parts(Items):
-    """The items of one op in equal parts, which have views of all that is divided.
+    """The items of one op in equal parts; each part has views of the operands that are divided.
 
-    items   those of the op
-    like    the op with the items of a part, and `tensors`, by role, its operands
+    items   the items of the op
+    like    the op with the items of a part;  tensors  its operands by role
     """
 
     def __init__(self, narrowing: _Narrowing, items: BatchSlice, count: int, like: Op, tensors: Mapping[str, Tensor]):
@@ -327,7 +325,7 @@ class _Parts(Items):
 
 
 class _PartGraph:
-    """The step with the batch of a part, its BatchNorms as they are and in two passes."""
+    """The step with the batch of a part, with its BatchNorms both whole and in two passes."""
 
     def __init__(self, graph: Graph, device: Device):
         nodes = max((op.node for op in graph.ops), default=0)
@@ -336,14 +334,14 @@ class _PartGraph:
         self._ops = {op.name: op for each in reversed(both) for op in each.ops}
 
     def op_like(self, op: Op) -> Op | None:
-        """The same op of the part's batch, if there is one: without the number of its slice."""
+        """The op of the same name in the part's batch, without the number of its slice; None if there is none."""
         found = self._ops.get(whole_name(op.name))
         return found if found is not None and type(found.record) is type(op.record) else None
 
 
 @dataclass
 class _Layout:
-    """Places in a workspace, one behind the other, by buffer."""
+    """Consecutive places in a workspace, by buffer, in bytes."""
 
     end: int = 0
     places: dict[str, int] = field(default_factory=dict)
@@ -379,7 +377,7 @@ def _narrow_buffers(graph: Graph) -> frozenset[str]:
 
 
 def _is_activation(op: Op, buffer: Buffer) -> bool:
-    """Whether what `op` writes is one value, or more, for each item and further axes."""
+    """Whether `op` writes at least one value per item and has further axes: it is no sum over items."""
     summed = op.record.over_items(op.step).sums
     if buffer.persistent or buffer.tensor.dtype != "float32" or len(buffer.tensor.shape) < 2:
         return False

@@ -1,12 +1,12 @@
-"""The ops of a training step, or of a test, of a net: roles become buffers, gradients accumulate, updates follow.
+"""The ops of a training step or a test of a net: roles become buffers, gradients accumulate, updates follow.
 
-    forward    each layer in order; a net output is handed to the host right after it is computed
+    forward    each layer in order; a net output is copied to the host right after it is computed
     backward   layers in reverse; the first reader to run writes a blob's diff, later ones accumulate into it
-    update     as soon as a parameter's gradient is final and no op reads the parameter any more.  A parameter that no
-               gradient reaches is updated too, as in Caffe: it decays.  Its gradient is a fill with zero
+    update     as soon as a parameter's gradient is final and no later op reads the parameter.  A parameter without a
+               gradient is updated too, as in Caffe: it decays, with a gradient filled with zero
 
-With iter_size > 1 gradients are summed over several steps (sharing.py), and the updates form a graph of their own
-(`update_graph`), run once for all of them.
+With iter_size > 1 gradients are summed over several steps (sharing.py), and the updates form a separate graph
+(`update_graph`) that runs once after all of them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from layermem.ops import Tensor
 
 __all__ = ["MOMENTUM", "Device", "Rule", "forward_graph", "train_graph", "update_graph"]
 
-HOLD = "hold"  # the op that reads what is kept to the end of a step
+HOLD = "hold"  # the op that reads the buffers held to the end of a step
 SCALAR = Tensor(())
-CLIP = "clip"  # the op that computes the norm of all gradients, where clip_gradients divides by it
-OVERFLOW = "overflow"  # where it only shows whether all gradients are finite
+CLIP = "clip"  # the op that computes the norm of all gradients for clip_gradients
+OVERFLOW = "overflow"  # the same op if only finite gradients are checked
 ZERO = Step("fill", (), ("y0",), record=ops.Fill(0.0))
 
 
@@ -72,11 +72,11 @@ def train_graph(
     gradients: Sequence[str] = (),
     unfused: Collection[str] = (),
 ) -> Graph:
-    """One training step of `net`.  Without a rule, gradients are kept to the end and nothing is updated.
+    """One training step of `net`.  Without a rule, gradients are held to the end and nothing is updated.
 
     keep        names of blobs that are held to the end of the step, data and gradient (diff_buffer)
-    gradients   names of parameters whose gradients are held to it
-    unfused     names of layers whose op has no other layer's in it
+    gradients   names of parameters whose gradients are held to the end of the step
+    unfused     names of layers that are not fused with a layer after them
     """
     warnings = (*net_warnings(net), *inplace_hazards(net, wants_of(net, op_nodes(net), force_backward=force_backward)))
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
@@ -124,20 +124,20 @@ def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False, ze
 
 
 def _tops(net: Net, layers: Collection[str]) -> set[str]:
-    """What the layers of these names write."""
+    """The tops of the layers of these names."""
     return {top for node in net.nodes if node.layer.name in layers for top in node.tops}
 
 
 class GraphBuilder:
-    """Walks the nodes of `net` forward, backward, and over the parameters."""
+    """Builds the ops of the nodes of `net` forward and backward, and the updates of the parameters."""
 
     def __init__(self, net: Net, nodes: Sequence[OpNode], device: Device, needs: Needs, held: bool):
         self.net, self.nodes, self.device, self.held = net, nodes, device, held
         self.needs = needs
         self.ops = OpBuilder(device, str(net.path))
         self.scaled = device.storage in ops.SCALED
-        self.holds_norm = False  # whether the norm of all gradients has bytes that no other buffer uses
-        self.seeded: set[str] = set()  # blobs whose gradient starts with what the host gives
+        self.holds_norm = False  # whether the norm of all gradients shares its bytes with no other buffer
+        self.seeded: set[str] = set()  # blobs whose gradient the host provides
 
     def graph(self, name: str, warnings: tuple[str, ...] = ()) -> Graph:
         built = self.ops
@@ -217,17 +217,17 @@ class GraphBuilder:
         return (*self.needs.learned, *self.needs.unreached)
 
     def zero_gradients(self) -> None:
-        """Append the gradients of parameters that none reaches."""
+        """Append fills for the gradients of parameters that get none."""
         for name in self.needs.unreached:
             self.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": self.gradient(name)})
 
     def updates(self, rule: Rule, clip: bool) -> None:
-        """Append the updates, and the norm of all gradients before them where they are clipped or scaled."""
+        """Append the updates, preceded by the norm of all gradients if they are clipped or scaled."""
         norm = self._norm(CLIP if clip else OVERFLOW) if self.needs.learned and (clip or self.scaled) else None
         self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, norm) for name in self.updated])
 
     def _norm(self, name: str) -> str:
-        """The buffer with the norm of all gradients; it is handed to the host where it shows an overflow."""
+        """The buffer with the norm of all gradients; it is copied to the host if it indicates an overflow."""
         norm = self.ops.buffer(f"{name}.norm", DIFF, SCALAR, persistent=self.holds_norm)
         diffs = {f"x{i}": f"{name}.diff" for i, name in enumerate(self.needs.learned)}
         step = Step("forward", tuple(diffs), ("y0",), record=ops.GradientNorm())
@@ -251,18 +251,17 @@ class GraphBuilder:
         op = self.ops.make(f"{name}.update", UPDATE, record, step, roles, node=-1)
         return replace(op, joins=rule.name) if ops.JOINED_UPDATES in self.device.fusions else op
 
-    # -- what is held ------------------------------------------------------------------------------------------
+    # -- held buffers ------------------------------------------------------------------------------------------
 
     def hold(self, name: str, kind: str, buffers: Sequence[str], node: int = -1) -> None:
-        """An op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""
+        """Add an op that computes nothing and reads `buffers`, so that a plan has all of them resident there."""
         roles = role_map("x", buffers)
         step = Step("forward", tuple(roles), (), record=ops.Silence())
         self.ops.add(name, kind, step, roles, node=node)
         self.ops.ops[-1] = replace(self.ops.ops[-1], nbytes=0)
 
     def hold_blobs(self, names: Sequence[str], kind: str, parameters: Sequence[str] = ()) -> None:
-        """Hold the data of blobs, and their gradients and those of parameters where there are any, to the end of the
-        graph."""
+        """Hold the data of blobs, and existing gradients of them and of parameters, to the end of the graph."""
         graph = self.graph("")
         gradients = (diff_buffer(self.net, name, graph) for name in names)
         buffers = [*(self.net.blob_version(name) for name in names), *(each for each in gradients if each is not None)]
@@ -272,9 +271,9 @@ class GraphBuilder:
 
 
 def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection[str] = ()) -> list[Op]:
-    """`ops_` and `updates`, each right after the last op that touches its parameter or what it reads; or after the last
-    one of that op's layer, if it has one, since until then the layer's forward may be recomputed.  The ops of the names
-    `together` are as one layer, since they may all run again until the last of them."""
+    """`ops_` with each update after the last op that touches its parameter or its inputs.  If that op belongs to a
+    layer, the update follows the layer's last op, because the layer's forward may be recomputed until then.  The ops of
+    the names `together` count as one layer: any of them may be recomputed until the last one has run."""
     end = {op.unit: position for position, op in enumerate(ops_)}
     end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
     last: dict[str, int] = {}
@@ -292,16 +291,16 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
 
 
 def with_updates_placed(ops_: Sequence[Op], together: Collection[str] = ()) -> list[Op]:
-    """`ops_` in their order, but for the updates, and with what is held at the end (with_updates)."""
+    """`ops_` in their order, with the updates placed by with_updates() and the held buffers at the end."""
     updates = [op for op in ops_ if isinstance(op.record, ops.Update)]
     others = [op for op in ops_ if not isinstance(op.record, ops.Update) and op.name != HOLD]
     return [*with_updates(others, updates, together), *(op for op in ops_ if op.name == HOLD)]
 
 
 def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
-    """The buffer with what Caffe has in the diff of `name` after backward: the gradient of its oldest version.
+    """The buffer with Caffe's diff of `name` after backward, the gradient of its oldest version; None without one.
 
-    Backward of a ReLU in an epilogue changes the gradient of its output into that of its input, on the same bytes.
+    Backward of a ReLU in an epilogue turns the gradient of its output into that of its input, on the same bytes.
     """
     first, *later = (f"{version}.diff" for version in net.versions[name])
     if first in graph.buffers:
@@ -311,7 +310,7 @@ def diff_buffer(net: Net, name: str, graph: Graph) -> str | None:
 
 
 def _clears(op: Op, diff: str) -> bool:
-    """Whether `op` ends the gradient `diff` with the backward of a ReLU."""
+    """Whether `op` turns the gradient `diff` into the one before a ReLU."""
     return (isinstance(op.record, ops.ReluMask) or BOTTOM_MASK in op.roles) and diff in (*op.updates, *op.writes)
 
 

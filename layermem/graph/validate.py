@@ -1,12 +1,12 @@
-"""The rules of a graph as code: what every pass must leave behind.
+"""The rules of a graph as code, which hold after every pass.
 
-    buffer   has one kind and one size, is called as it is listed, and is touched by an op unless it outlives the step
-    op       has a name of its own; each buffer of its roles is in one of reads, writes and updates, and no other one
+    buffer   has one kind and size, is listed under its name, and is touched by an op unless it outlives the step
+    op       has a unique name; each buffer of its roles is in one of reads, writes and updates, and no other one
     view     lies inside its buffer, and all items of a batch are of one batch
-    order    what an op reads was written by an op before it, or outlives the step
-    offer    covers ops of the graph; what it touches is in the graph
+    order    a buffer that an op reads was written by an earlier op, or outlives the step
+    offer    covers ops of the graph, and touches buffers of the graph
 
-StepSlicer validates the graph that each pass makes, in tests: it takes as long as some passes do.
+StepSlicer validates the result of each pass in tests only, since that takes as long as some passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class InvalidGraph(AssertionError):
 
 
 def validated(graph: Graph) -> Graph:
-    """`graph`; InvalidGraph if graphs are validated and it breaks a rule."""
+    """Return `graph`; raise InvalidGraph if validation is on and it breaks a rule."""
     if is_on and (found := violations(graph)):
         raise InvalidGraph(f"{graph!r}: {found[0]}")
     return graph

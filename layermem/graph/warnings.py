@@ -19,6 +19,7 @@ from layermem.utils.similar import did_you_mean
 
 
 def net_warnings(net: Net) -> tuple[str, ...]:
+    """The warnings about a net, one sentence each."""
     return (
         *net.file.ignored,
         *_unknown_stages(net),

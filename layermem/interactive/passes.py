@@ -129,7 +129,7 @@ class Passes:
         copied = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
         if copied:
             older = [v for name in copied for v in self.net.versions[name][:-1]]
-            section = replace(section, apart=(*section.apart, *older), copied_diffs=copied)
+            section = replace(section, unfused=(*section.unfused, *older), copied_diffs=copied)
         bound = self.session.bind(section)
         self._run_backward(last, bound, fed)
         self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
@@ -240,7 +240,7 @@ class Passes:
         again, forward = self.backward_pass, self.history[-1]
         part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
         older = tuple(self.net.versions[name][:-1])
-        bound = self.session.bind(Section(forward.first, forward.last, part, apart=older, copied_diffs=(name,)))
+        bound = self.session.bind(Section(forward.first, forward.last, part, unfused=older, copied_diffs=(name,)))
         buffer = self._diff_buffer(name, bound)
         if buffer is None:  # no gradient reaches the blob
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))

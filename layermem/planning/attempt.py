@@ -1,4 +1,4 @@
-"""A job under a strategy and a budget: what a search for slices, or for fusions, compares."""
+"""A job under a strategy and a budget: the unit that searches for slices and for fusions compare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from layermem.schedule.program import Program
 
 @dataclass(frozen=True)
 class Attempt:
-    """`make` returns the `compiler` of a job; `compiled` is the program, once it is made."""
+    """`make` returns the `compiler` of a job; `compiled` is its program, once it exists."""
 
     job: Job
     strategy: Choice
@@ -36,7 +36,7 @@ class Attempt:
         return cls(job, strategy, budget_bytes, make, make(job.arena, strategy, job.hints))
 
     def with_job(self, job: Job) -> Attempt:
-        """The same strategy and budget for another job."""
+        """An attempt with the same strategy and budget for another job."""
         return Attempt.of(job, self.strategy, self.budget_bytes, self.make)
 
     def program(self) -> Program:
@@ -45,13 +45,13 @@ class Attempt:
 
     @property
     def fused(self) -> Program:
-        """What fitting() found.  A search compares these alone: whether fewer fusions are faster is asked once, of the
-        attempt that it chooses."""
+        """The program that fitting() found.  A search compares only these programs: fewer fusions are tried once, for
+        the attempt that it chooses."""
         assert self.compiled is not None
         return self.compiled
 
     def fitting(self) -> Attempt | None:
-        """The attempt with its program with all fusions, or None if nothing fits."""
+        """The attempt with its program with all fusions; None if nothing fits."""
         try:
             program = self.compiled or self.compiler.compile_fused(self.budget_bytes)
         except BudgetError:

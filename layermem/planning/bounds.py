@@ -1,24 +1,24 @@
-"""What no plan can do better: least bytes for any budget, least seconds for this one.
+"""Lower bounds for every plan: the least bytes under any budget, and the least seconds within a budget.
 
-Both look at single ops o of the step while they run for the first time, and hold for any order of the ops, with each of
-them recomputed any number of times; for offload within a host budget (0: nothing leaves), persistent buffers included;
-and for the graph as it is: batch slices make another graph, with bounds of its own.
+Both examine single ops o of the step while they run for the first time.  They hold for any order of the ops, with any
+number of recomputations; for offload within a host budget (0: no offload), persistent buffers included; and for the
+given graph only: batch slices make another graph, with other bounds.
 
-bytes     What o touches is in use (less what may lie over an input), beside the persistent buffers that the host does
-          not take, and beside what must be held to run the rest of the step: the ops after o need values from before
-          it, and a value is either held, or recomputed from values of which the same is true.  The least bytes of such
-          a set are a minimum cut.  With a host budget of None, only the operands remain.
+bytes     In use are the operands of o (less overlays), the persistent buffers that are not on the host, and the values
+          that must be held to run the rest of the step: ops after o need values from before it, and each value is
+          either held, or recomputed from values for which the same holds.  The least bytes of such a set are a minimum
+          cut.  With a host budget of None, only the operands remain.
 
 seconds   With B bytes of budget and W in use by o, the rest of such a set lies in B - W bytes, or on the host.  Each
-          choice of values to hold implies which ops run again; the least seconds for a price per byte are a minimum cut
-          too, and a bound for every price (Lagrangian relaxation).  At the ops of the highest of these bounds, branch
-          and bound over which ops run again holds each value whole or not at all.  To that come the link's two
-          directions: what is away while o runs came out beside the ops before it, and comes back beside those after it.
+          choice of held values implies which ops run again; the least seconds for a price per byte are also a minimum
+          cut, and a bound for every price (Lagrangian relaxation).  At the ops of the highest of these bounds, branch
+          and bound over the recomputed ops holds each value whole or not at all.  The bound includes both directions of
+          the link: offloaded values were copied out during the ops before o, and return during the ops after it.
 
-An op runs again after o only if its own operands fit beside the persistent buffers and the gradients that are live at
-all times from o to the last op that profits; otherwise its outputs are held.  native/planning/bounds/step_bounds.h has
-the argument in full, with its sources.  What the bounds leave out: that two ops o have to be served at once, that what
-lies between two ops of a chain is in use together, and fragmentation; so they are not always reachable.
+An op runs again after o only if its own operands fit next to the persistent buffers and the gradients that are live
+from o to the last op that uses its result; otherwise its outputs are held.  native/planning/bounds/step_bounds.h has
+the full argument, with its sources.  The bounds are not always reachable: they ignore fragmentation, that two ops o may
+need bytes at once, and that the values between two ops of a chain are live together.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ from layermem.planning.registry import PlanEvaluator
 from layermem.utils.parallel import begin_thread
 from layermem.utils.units import aligned
 
-Form = tuple[float, int, list[int], list[int], list[int], list[tuple[int, int]]]  # as StepBounds.add_op takes it
+Form = tuple[float, int, list[int], list[int], list[int], list[tuple[int, int]]]  # arguments of StepBounds.add_op
 
-NO_SECONDS = Costs(Rates(flops=1.0, memory=1.0, d2h=1.0, h2d=1.0, launch=0.0))  # where only bytes matter
+NO_SECONDS = Costs(Rates(flops=1.0, memory=1.0, d2h=1.0, h2d=1.0, launch=0.0))  # for callers that need only bytes
 
 
 def least_bytes(graph: Graph, host_budget_bytes: int | None = None) -> int:
-    """Bytes of the device below which no plan of `graph` can go, with `host_budget_bytes` of the host (None: no
-    limit)."""
+    """Bytes of the device below which no plan of `graph` can go, with so many bytes of the host (None: no limit)."""
     return _step(graph, NO_SECONDS).least_bytes(_host_bytes(host_budget_bytes))
 
 
@@ -54,7 +53,7 @@ def least_seconds(graph: Graph, costs: Costs, budget_bytes: int, host_budget_byt
 def least_seconds_of(
     graph: Graph, costs: Costs, budgets_bytes: Sequence[int], host_budget_bytes: int | None = None
 ) -> list[float]:
-    """least_seconds() of each budget, for little more than the time of one."""
+    """The results of least_seconds() for several budgets, in little more than the time of one."""
     step = _step(graph, costs)
     return step.least_seconds(list(budgets_bytes), _host_bytes(host_budget_bytes))
 
@@ -62,14 +61,14 @@ def least_seconds_of(
 def least_seconds_once(
     graph: Graph, costs: Costs, budget_bytes: int, host_budget_bytes: int | None, evaluator: PlanEvaluator
 ) -> Callable[[], float]:
-    """What waits for least_seconds() of the graph that `evaluator` is for: begun in a thread, and computed once."""
+    """Start least_seconds() in a thread, once per graph and budget; return the function that waits for its result."""
     key = f"least seconds {graph.fingerprint} {budget_bytes} {host_budget_bytes}"
     bound = partial(least_seconds, graph, costs, budget_bytes, host_budget_bytes)
     return evaluator.cached(key, lambda: begin_thread(bound))
 
 
 def is_sliced(graph: Graph) -> bool:
-    """Whether ops of `graph` compute parts of a batch: then its bounds are not those of the whole batch."""
+    """Whether ops of `graph` compute parts of a batch, so that its bounds are not those of the whole batch."""
     return any(op.record.part is not None for op in graph.ops)
 
 
@@ -78,14 +77,14 @@ def _host_bytes(host_budget_bytes: int | None) -> int | None:
 
 
 def _step(graph: Graph, costs: Costs) -> _native.StepBounds:
-    """`graph` in native code: with the fused updates that save memory, or with those that it runs already.
+    """Make the native `graph`, with the fused updates that save memory, or with those that it already runs.
 
-    A fused update counts as no longer than the ops that it covers, where a plan may run these instead."""
+    A fused update counts at most the seconds of the ops that it covers if a plan may run these instead."""
     step, fused = _native.StepBounds(costs.rates.d2h, costs.rates.h2d), with_fused_updates(graph)
     ids = {name: step.add_buffer(aligned(b.nbytes), b.persistent) for name, b in fused.buffers.items()}
 
     def alone(op: Op) -> float:
-        # What ranks do together runs beside; updates may all join one launch.
+        # Communication runs at the same time as other ops; all updates may share one launch.
         return costs.op(op, joined=bool(op.joins)) if op.stream == COMPUTE else 0.0
 
     def form(op: Op) -> Form:

@@ -1,18 +1,17 @@
-"""The fastest program of a strategy within a budget; where none fits, the one that needs the least memory.
+"""The fastest program of a strategy within a budget, or the one that needs the least memory if none fits.
 
-A strategy counts live bytes.  Placed, its plan may need a few more, and then a plan for less is requested:
+A strategy counts live bytes.  When placed, its plan may need a few more; then a plan for fewer bytes is requested:
 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
-             then halfway between that and the last one that was too much, while a faster one may be there: from its
-             bytes on, where it is the one that a strategy has for all requests that it cannot meet
+            then halfway between that and the last request that failed, while a faster program may lie there; above
+             its bytes, if its plan is the strategy's answer to all requests that it cannot meet
 
-Copies that hold what the budget has to spare (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are
-hard to find.  Such a plan is placed with copies that hold nothing, if need be, and then with as much as can be placed.
-Where it has become much slower, a plan made for that limit is tried too.
+Copies that hold spare bytes of the budget (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are hard
+to find.  If necessary, such a plan is placed with copies that hold no bytes, then with the highest limit that can be
+placed.  If that makes it much slower, a plan made for this limit is tried too.
 
-Where no program can be much faster than the one at hand, the search ends.  A program for a smaller budget fits too: of
-short steps that are not near their lower bound, those for a few of them are looked at.  Programs are opaque here:
-`build` places a plan (pipeline.py).
+The search ends when no program can be much faster than the best one.  Programs for smaller budgets also fit: a few are
+tried for short steps that are not near their lower bound.  Programs are opaque here: `build` (pipeline.py) makes them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from layermem.utils.units import ALIGN
 
 
 class Program(Protocol):
-    """What the search reads of a placed plan (schedule/program.py)."""
+    """The properties of a placed plan (schedule/program.py) that the search reads."""
 
     @property
     def plan(self) -> Plan: ...
@@ -63,13 +62,13 @@ P_co = TypeVar("P_co", bound=Program, covariant=True)
 
 
 class Builder(Protocol[P_co]):
-    """Places a plan; it may stop looking for better offsets once they take no more than `target_bytes`."""
+    """Places a plan; it may stop searching for better offsets once they take at most `target_bytes`."""
 
     def __call__(self, plan: Plan, target_bytes: int = 0) -> P_co: ...
 
 
 class BudgetSearch(Generic[P]):
-    """A strategy over one training graph, which yields a program for any budget."""
+    """A strategy over one training graph; program() returns its program for any budget."""
 
     def __init__(
         self,
@@ -85,10 +84,10 @@ class BudgetSearch(Generic[P]):
         self._plans: dict[tuple[str, int | None, int | None], Plan] = {}
 
     def program(self, budget_bytes: int | None, *, search_minimum: bool = True) -> P:
-        """The fastest program that was found within the budget; BudgetError, with the minimum, if none was.
+        """The fastest program that was found within the budget; BudgetError, with the minimum, if there is none.
 
-        search_minimum   where neither the plan for the budget nor the one of least memory fits, look for the minimum,
-                         which may; otherwise the error has the bytes of the latter
+        search_minimum   if neither the plan for the budget nor the plan of least memory fits, search for the minimum,
+                         which may fit; if False, the error states the bytes of the plan of least memory
         """
         program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
@@ -112,8 +111,8 @@ class BudgetSearch(Generic[P]):
     def min_memory_program(self) -> P:
         """The smallest program that was found; its arena is the least budget.
 
-        Requests are for less than the smallest program so far: for twice as much less after each that yields a smaller
-        one, half as much after each that does not, down to a unit.  So the last request that failed is the one that
+        Each request is below the smallest program so far.  The distance doubles after a request that yields a smaller
+        program and halves after any other, down to one unit.  So the last request that failed is the request that
         program() makes for the next smaller budget, which is refused.
         """
         best = self._fit(MINIMUM_MEMORY)
@@ -127,7 +126,7 @@ class BudgetSearch(Generic[P]):
         return best
 
     def suggestions(self, budget_bytes: int) -> dict[str, int]:
-        """Other strategies that fit, with the fewest live bytes that they need."""
+        """Other strategies whose plans fit, with the fewest live bytes that each needs."""
         if self.entry.combines_others:
             return {}
         fewest_bytes: dict[str, int] = {}
@@ -140,7 +139,7 @@ class BudgetSearch(Generic[P]):
         return fewest_bytes
 
     def plan_of(self, entry: StrategyEntry, budget_bytes: int | None, copy_limit_bytes: int | None = None) -> Plan:
-        """The plan of a strategy, made once for a budget and a copy limit below it."""
+        """The plan of a strategy, made once for each budget and copy limit."""
         key = entry.name, budget_bytes, copy_limit_bytes
         if key not in self._plans:
             hints = replace(self.hints, copy_limit_bytes=copy_limit_bytes)
@@ -151,17 +150,17 @@ class BudgetSearch(Generic[P]):
         return self._plans[key]
 
     def own_plan(self, budget_bytes: int) -> Plan:
-        """The plan of this strategy that program() begins with."""
+        """The plan of this strategy that program() starts from."""
         return self.plan_of(self.entry, budget_bytes // ALIGN * ALIGN)
 
     def know(self, budget_bytes: int, plan: Plan) -> None:
-        """`plan` is own_plan(): another process has made it."""
+        """Store `plan` as the result of own_plan(), because another process has made it."""
         self._plans[self.entry.name, budget_bytes // ALIGN * ALIGN, None] = plan
 
     def _attempt(self, budget_bytes: int | None) -> P:
-        """The program of the strategy's plan for the budget, or if it is over when placed, the fastest found that fits.
+        """The program of the strategy's plan for the budget; if that does not fit, the fastest program found that does.
 
-        An arena has whole units of ALIGN, and so do all requests: budgets with the same number of them are one."""
+        Arenas and requests are multiples of ALIGN, so budgets are rounded down to one."""
         program = self._fit(budget_bytes)
         if budget_bytes is None or program.arena_bytes > budget_bytes:
             return program
@@ -177,8 +176,8 @@ class BudgetSearch(Generic[P]):
         return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
 
     def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> P:
-        """The same, with copies that hold as much as their plan says or nothing: it fits if that of _attempt() does.
-        Not `fastest`: none between the plan of the fewest bytes and the budget is looked for."""
+        """The result of _attempt() with copies that hold either as many bytes as their plan states or none; it fits if
+        that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are skipped."""
         plan = self.plan_of(self.entry, budget_bytes)
         first = self._placed(plan, budget_bytes)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
@@ -198,15 +197,15 @@ class BudgetSearch(Generic[P]):
         return best or min(tried, key=lambda program: program.arena_bytes)
 
     def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
-        """The program of `plan`; where that is over the budget, with copies that hold nothing."""
+        """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise."""
         program = self.build(plan, target_bytes=budget_bytes or 0)
         if budget_bytes is None or not plan.copy_limit_bytes or program.arena_bytes <= budget_bytes:
             return program
         return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
 
     def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
-        """`program`, or if its copies hold nothing, the fastest found with those that do, up to less than this limit:
-        bisected for the highest one that fits, the last of all halvings first."""
+        """`program`; if its copies hold no bytes, the fastest program found with copies that hold some, below this
+        limit. The highest limit that fits is bisected; the last of all halvings is tried first."""
         if program.plan.copy_limit_bytes != 0:
             return program
 
@@ -230,8 +229,7 @@ class BudgetSearch(Generic[P]):
         return best
 
     def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
-        """`best`, or where the strategy's search does better for a smaller budget, the program of that.  Placed, it may
-        take all of the budget."""
+        """`best`, or the strategy's program for a smaller budget if that is faster; it may take the whole budget."""
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
@@ -252,7 +250,7 @@ class BudgetSearch(Generic[P]):
         return best
 
     def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
-        """`best`, or where requests for less made it slower than a single strategy is, the program of that one."""
+        """`best`, or the program of a single strategy if requests for fewer bytes made `best` slower than that."""
         for entry in single_strategies():
             plan = self.plan_of(entry, budget_bytes)
             seconds = self.evaluator.estimate_seconds(plan)
@@ -263,8 +261,8 @@ class BudgetSearch(Generic[P]):
         return best
 
     def _faster_single_limited(self, budget_bytes: int, best: P) -> P:
-        """The same for single strategies that copy, with all that is tried for one.  Where its plan is slower with all
-        that its copies may hold, it is with less."""
+        """`best`, or the program of a single strategy with copies if that is faster, with all attempts made for one.
+        If its plan is slower than `best` with all that its copies may hold, it is also slower with less."""
         for entry in single_strategies():
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
@@ -281,7 +279,7 @@ class BudgetSearch(Generic[P]):
         return best
 
     def _as_own(self, plan: Plan) -> Plan:
-        """The plan of a single strategy as one of this search's."""
+        """The plan of a single strategy, renamed as a plan of this search."""
         return replace(plan, strategy=self.entry.name, base=plan.strategy)
 
 
@@ -290,7 +288,7 @@ def _seconds(program: Program) -> float:
 
 
 def rungs_below(budget_bytes: int, count: int) -> list[int]:
-    """At most `count` budgets of the ladder below this one, from the largest on."""
+    """At most `count` rungs of the ladder of budgets below this one, the largest first."""
     octaves = range(max(0, budget_bytes.bit_length() - 3), budget_bytes.bit_length())
     number = SETTINGS.rungs_per_octave
     ladder = {
@@ -305,9 +303,9 @@ def fastest_under_budget(
 ) -> P | None:
     """The fastest program found within the budget, or None.
 
-    first        the program for the budget itself: placed, and over it
+    first        the placed program for the budget itself, which is over it
     build_for    the program for a request in bytes, placed; the same object if its plan was built before
-    above_least  where a request gets the program of the fewest bytes, which needs more but fits, look above it
+    above_least  if a request yields the program of the fewest bytes, which exceeds it but fits, search above that
     """
     seen = [first]
     most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_share))
@@ -336,8 +334,8 @@ def fastest_under_budget(
 def _first_that_fits(
     budget_bytes: int, over: int, build_for: Callable[[int], P], seen: list[P]
 ) -> tuple[P, int, int] | None:
-    """The program of the first request that fits, that request, and the last one that was too much; `seen` grows by the
-    programs.  None where the strategy has no plan that needs so little, or after too many requests."""
+    """The program of the first request that fits, that request, and the last request that failed; appends all programs
+    to `seen`.  None if the strategy has no plan with so few bytes, or after too many requests."""
     too_much = budget_bytes
     for doubling in range(1, SETTINGS.request_doublings + 1):
         request = budget_bytes - (over << doubling)

@@ -1,4 +1,4 @@
-"""Buffers that slices of the batch share, as the parts that each slice touches."""
+"""Buffers that slices of the batch share, divided into the parts that each slice touches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from layermem.ops import CARRY, OPEN, BatchSlice
 
 
 class BufferParts:
-    """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient a slice,
+    """Buffers of which slices of the batch touch their own items (Op.views), as one native value or gradient per slice,
     each with one writer.  Values of no bytes keep the writers of a buffer in order: the first one makes it, the others
     update it.  They also keep forward slices in the order that lets backward carry its sums from slice to slice, and
-    complete what another op reads as a whole.  What forward slices carry is a value a slice as well, read by the next
-    one.  Ops of `left_out` do not count.
+    complete a buffer that another op reads as a whole.  The carry of a forward slice is also a value per slice, read by
+    the next one.  Ops of `left_out` do not count.
 
     writers   names of the forward ops that write a buffer
-    ordered   names of forward ops in the order that they keep, by buffer: of those, and of what backward carries
+    ordered   names of forward ops in the order that they keep, by buffer; includes the carries of backward
     """
 
     def __init__(self, graph: Graph, left_out: Collection[str] = ()):
-        self.items: dict[str, dict[BatchSlice, None]] = {}  # of a buffer: those of its parts
+        self.items: dict[str, dict[BatchSlice, None]] = {}  # buffer -> the items of its parts
         self.writers: dict[str, list[str]] = {}
         for op in (op for op in graph.ops if op.name not in left_out):
             for buffer, items in self._shares(op).items():
@@ -33,20 +33,20 @@ class BufferParts:
         for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
             for buffer in (*carried_buffers(op), *self._shared_gradients(op)):
                 names = self.ordered.setdefault(buffer, [])
-                if ran_forward[op.unit] not in names:  # slices that run in stages share their units
+                if ran_forward[op.unit] not in names:  # slices in stages share their units
                     names.insert(0, ran_forward[op.unit])
-        self.orders_of: dict[str, list[str]] = {}  # of a forward op: the buffers
+        self.orders_of: dict[str, list[str]] = {}  # forward op -> the buffers
         for buffer, names in self.ordered.items():
             for name in names:
                 self.orders_of.setdefault(name, []).append(buffer)
 
     def _shared_gradients(self, op: Op) -> list[str]:
-        """Gradients of which a backward slice writes its own items: an op that reads all of them comes behind it."""
+        """Gradients whose own items a backward slice writes: an op that reads all items comes after it."""
         written = {*op.writes, *op.updates}
         return [*unique(op.roles[role] for role in op.views if op.roles[role] in written)]
 
     def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
-        """The parts of a buffer by name, with their bytes."""
+        """The names and bytes of the parts of a buffer; the whole buffer if it has no parts."""
         parts = [(_part(buffer, items), items.share(nbytes)) for items in self.items.get(buffer, ())]
         return parts or [(buffer, nbytes)]
 
@@ -55,11 +55,11 @@ class BufferParts:
         return [f"{buffer} after {name}" for buffer, names in self.ordered.items() for name in names[:-1]]
 
     def before_next(self, op: Op) -> list[str]:
-        """Of these, those that an op writes: another one updates the buffer after it."""
+        """The values of no bytes that an op writes, because another op updates the buffer after it."""
         return [f"{b} after {op.name}" for b in self.orders_of.get(op.name, ()) if op.name in self.ordered[b][:-1]]
 
     def after_previous(self, op: Op) -> list[str]:
-        """Those that it reads: another one has made or updated the buffer before it."""
+        """The values of no bytes that an op reads, because another op made or updated the buffer before it."""
         found = []
         for b in self.orders_of.get(op.name, ()):
             names = self.ordered[b]
@@ -81,13 +81,13 @@ class BufferParts:
         return [*self.of(op, op.reads), *(_part(b, items) for items in before for b in carried)]
 
     def written_by(self, op: Op) -> list[str]:
-        """The buffers that an op writes, or in which it writes its items."""
+        """The buffers that an op writes, fully or in its own items."""
         shares = self._shares(op)
         return [*op.writes, *(b for b in op.updates if b in shares)]
 
     @staticmethod
     def _shares(op: Op) -> dict[str, BatchSlice]:
-        """The items of each buffer of which an op touches no others."""
+        """The buffers that an op touches only some items of, with these items."""
         part = op.record.part if op.kind == FORWARD else None
         return {**op.view_of, **({} if part is None else dict.fromkeys(carried_buffers(op), part))}
 

@@ -1,14 +1,14 @@
-"""What ops and copies cost: seconds from a model of the device, or as measured on the user's own.
+"""Seconds of ops and copies, from a model of the device or measured on the user's own.
 
-The model: an op takes the longer of its arithmetic and its memory traffic, plus its launches; a copy its bytes over the
-link.  A convolution in Winograd's form has less arithmetic, and weights to transform before (winograd.py).  Rates are
-those of a typical device, or, for a GPU whose published rates are known (gpus.py), the share of them that the model has
-of one GPU's.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h` and
-`link.h2d`, in bytes per second; what it does not name is modelled.  Comments at its head name the net, the device with
-its precision, the GPU and the fingerprint of the step that was measured.  For any other step, device, precision or GPU
-the file is refused: an op of the same name would take another time.  A file without a fingerprint, such as one written
-by hand, is taken as it is, with a warning.  Where the link was that of a spill file, a comment names its file system,
-and these two rates are not read: those of spill files are kept apart (kept_costs.py).
+The model: an op takes the longer of its arithmetic and its memory traffic, plus its launches; a copy takes its bytes
+over the link.  A convolution in Winograd's form has less arithmetic, but transforms weights first (winograd.py).  Rates
+are typical of a device; for a GPU with known published rates (gpus.py), they are the share of these that the model
+assumes for MODELLED_GPU.  `costs.csv` (layermem time) has a line per op, `op,seconds`, and two for the link, `link.d2h`
+and `link.h2d`, in bytes per second; anything that it does not name is modelled.  Comments at its head name the net, the
+device with its precision, the GPU and the fingerprint of the measured step.  The file is refused for any other step,
+device, precision or GPU, since an op of the same name would take another time.  A file without a fingerprint, for
+example one written by hand, is accepted with a warning.  If the link was measured with a spill file, a comment names
+its file system and the two rates are ignored: rates of spill files are stored separately (kept_costs.py).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from layermem.utils.input_files import read_lines
 LINK = {"link.d2h": "d2h", "link.h2d": "h2d", "link.net": "net"}
 COPIES = ("link.d2h", "link.h2d")
 LATENCY = "net.latency"  # seconds
-SPILL = "spill"  # comment of a file whose link is that of a spill file: its file system
-MIN_SECONDS, MAX_SECONDS = 1e-12, 1e9  # of an op; less counts as the least, so that sums and quotients stay finite
+SPILL = "spill"  # comment with the file system, if the link was measured with a spill file
+MIN_SECONDS, MAX_SECONDS = 1e-12, 1e9  # of an op; shorter times are raised, so that sums and quotients are finite
 WHAT = "cost file (make it with `layermem time`)"
 MEASURE_AGAIN = "measure this one with `layermem time --out`, or give --measure"
-DIGITS = ".9g"  # of times and rates in a file
-MIN_RATE, MAX_RATE = 1.0, 1e18  # of the link
+DIGITS = ".9g"  # format of times and rates in a file
+MIN_RATE, MAX_RATE = 1.0, 1e18  # limits of the link
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second: FLOPs, bytes of its memory, bytes of the link each way; seconds a launch.
+    """The rates of a device: FLOPs, bytes of its memory and bytes of the link each way per second; seconds per launch.
 
-    winograd  FLOPs of the products of convolutions in Winograd's form (winograd.py), with the transforms around them;
-              0 where the device has no such kernels
-    net       bytes a second that a rank sends to others, while it receives as many
-    latency   seconds of a message between ranks;  gap  of each further one that is sent at the same time
+    winograd  FLOPs per second of convolutions in Winograd's form (winograd.py), including their transforms; 0 if the
+              device has no such kernels
+    net       bytes per second that a rank sends to others, while it receives as many
+    latency   seconds of a message between ranks;  gap  seconds of each further message sent at the same time
     """
 
     flops: float
@@ -68,33 +68,35 @@ MODELS = {
 }
 TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cuda by precision
 MODELLED_GPU = "H200"
-# Share of the published rate of tensor cores that products reach where nothing else binds: measured steps of VGG on an
-# RTX 3090, which has slow tensor cores for its multiprocessors, reach three quarters of it over all layers
+# Share of the tensor cores' published rate that products reach if nothing else limits them: measured steps of VGG on an
+# RTX 3090, whose tensor cores are slow for its multiprocessors, reach three quarters of it over all layers
 # (docs/benchmarks/published.md).
 MOST_OF_PEAK = 0.9
-PRODUCTS_OF_TF32 = {"fp32x3": 3}  # for one product, by precision
+PRODUCTS_OF_TF32 = {"fp32x3": 3}  # tf32 products per product, by precision
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
 
 
 @dataclass(frozen=True)
 class Costs:
+    """Seconds of ops, measured or by `rates` for ops that are not in `measured`, and rates of copies."""
+
     rates: Rates
     measured: Mapping[str, float] = field(default_factory=dict)  # op name -> seconds
-    path: str | None = None  # the file that they are from, and the fingerprint and title of the step that it measured
+    path: str | None = None  # their file; fingerprint and net: the step that it measured
     fingerprint: str | None = None
     net: str | None = None
-    gpu: TargetGpu | None = None  # that they are of, where it is known
-    is_kept: bool = False  # whether the file is one of those that are kept by GPU (kept_costs.py)
-    spill: Spill | None = None  # the file of the host arena, whose rates are then those of the link
+    gpu: TargetGpu | None = None  # the GPU that they hold for, if known
+    is_kept: bool = False  # whether the file is in the cache of kept_costs.py
+    spill: Spill | None = None  # the file of the host arena, whose rates replace the link's
 
     def with_spill(self, spill: Spill | None) -> Costs:
-        """The same where the host arena is a file."""
+        """The same costs with the host arena in a spill file."""
         if spill is None:
             return self
         return replace(self, rates=replace(self.rates, d2h=spill.write, h2d=spill.read), spill=spill)
 
     def check(self, graph: Graph, title: str) -> None:
-        """InputError if the times are of another step than `graph`, that of the job `title`."""
+        """Raise InputError if the times were measured with another step than `graph` of the job `title`."""
         if self.fingerprint is None or self.fingerprint == graph.fingerprint:
             return
         what = f"was measured with {self.net or 'another net'}, and this is {title}"
@@ -105,7 +107,7 @@ class Costs:
         )
 
     def warnings(self, graph: Graph) -> list[str]:
-        """Why the times may not be those of `graph`."""
+        """The reasons why the times may not apply to `graph`."""
         spec = self.gpu.spec if self.gpu is not None else None
         if spec is not None and spec.capability < OLDEST_CAPABILITY:
             needed = f"{OLDEST_CAPABILITY // 10}.{OLDEST_CAPABILITY % 10}"
@@ -114,7 +116,7 @@ class Costs:
         return [*self._origin_warnings(graph), *(self.spill.warnings if self.spill is not None else ())]
 
     def source(self, device: str) -> str | None:
-        """What the output of a plan says of where its times are from; None for a device that is no GPU, and for a
+        """The text in which a plan's output names the origin of its times; None for a device that is no GPU, and for a
         file that the user names."""
         if self.is_kept:
             return f"measured on {self.gpu.name if self.gpu else device}, kept in {self.path}"
@@ -140,9 +142,9 @@ class Costs:
         return [f"{self.path} does not say which step it was measured with; {share}; {MEASURE_AGAIN}"]
 
     def op(self, op: Op, *, joined: bool = False) -> float:
-        """Seconds that `op` takes; of a slice or band that was not measured itself, its share of the measured whole.  A
-        slice takes no less than its traffic: each reads the weights.  `joined`: launched together with another one, as
-        it is where it is measured."""
+        """Seconds of `op`; a slice or band without a measurement takes its share of the measured whole, and a slice at
+        least the time of its traffic, because each slice reads the weights.  `joined`: it shares its launch with
+        another op, as in the measurement."""
         if isinstance(op.record, Communication):
             return self.communication(op.record)
         if op.name in self.measured:
@@ -161,7 +163,7 @@ class Costs:
         return max(arithmetic, traffic) + transform + launch * (op.launches - joined)
 
     def _parts(self, op: Op) -> tuple[float, float, float]:
-        """Seconds by the model: arithmetic, memory traffic, and weights that are transformed before."""
+        """Modelled seconds of arithmetic, memory traffic, and the transforms of weights."""
         work = winograd_work(op) if self.rates.winograd else None
         traffic = op.nbytes / self.rates.memory
         if work is None:
@@ -169,9 +171,9 @@ class Costs:
         return work[0] / self.rates.winograd, traffic, work[1] / self.rates.memory
 
     def communication(self, record: Communication) -> float:
-        """Seconds that ranks take together: what each sends, and what it adds up of the others.
+        """Seconds of communication: the bytes that each rank sends, and its additions to them.
 
-        source  Alexandrov et al., "LogGP", 1995, of which L, g and 1 / G are latency, gap and net
+        source  Alexandrov et al., "LogGP", 1995, whose L, g and 1 / G are latency, gap and net
         """
         rates = self.rates
         added = record.network_bytes if isinstance(record, ReduceScatter) else 0
@@ -186,13 +188,13 @@ class Costs:
 
 
 def model_costs(device: str, gpu: TargetGpu | None = None) -> Costs:
-    """Costs of a device by its title, and of a GPU by its published rates, where they are known."""
+    """Costs of a device by its title, and of a GPU by its published rates if they are known."""
     rates = MODELS[_model_of(device)] if gpu is None or gpu.spec is None else gpu_rates(device, gpu.spec)
     return Costs(rates, gpu=gpu)
 
 
 def gpu_rates(device: str, spec: GpuSpec) -> Rates:
-    """The model's rates for MODELLED_GPU, changed in the ratio of what is published of both."""
+    """The model's rates for MODELLED_GPU, scaled by the ratio of the published rates of both GPUs."""
     base, of, precision = MODELS[_model_of(device)], find_gpu(MODELLED_GPU), precision_of(device)
     link = spec.link / of.link
     return replace(
@@ -205,11 +207,11 @@ def gpu_rates(device: str, spec: GpuSpec) -> Rates:
 
 
 def _flop_seconds(spec: GpuSpec, precision: str, base: Rates) -> float:
-    """Seconds of a FLOP of matrix products, with `base` the rates of MODELLED_GPU.
+    """Seconds of a FLOP of matrix products; `base` are the rates of MODELLED_GPU.
 
-    On tensor cores they are those of the arithmetic at MOST_OF_PEAK, and those in which multiprocessors bring operands:
-    on MODELLED_GPU all that is left of 1 / base.flops, on others by multiprocessors and clock.  So tensor cores that
-    are slow for their multiprocessors reach a larger share of their peak, and fast ones a smaller.
+    On tensor cores they are the sum of the arithmetic at MOST_OF_PEAK and of the loads of operands: on MODELLED_GPU the
+    rest of 1 / base.flops, on others scaled by multiprocessors and clock.  So tensor cores that are slow compared with
+    their multiprocessors reach a larger share of their peak than fast ones.
     """
     if precision == "fp32":
         return 1 / spec.peak(precision)
@@ -225,13 +227,13 @@ def precision_of(device: str) -> str:
 
 
 def _model_of(device: str) -> str:
-    """The title without the families of kernels that are not used, which no model knows."""
+    """The title without the unused families of kernels, which no model considers."""
     return device.partition(WITHOUT)[0]
 
 
 def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> Costs:
-    """Costs from a `costs.csv`; the device's model stands in for ops that the file does not name.  InputError if it was
-    measured on another device or GPU, or in another precision."""
+    """Read the costs of a `costs.csv`; ops that the file does not name are modelled.  InputError if it was measured on
+    another device or GPU, or in another precision."""
     lines = read_lines(path, what=WHAT)
     origin = origin_of(lines)
     measured_on = origin.get("gpu")
@@ -255,7 +257,7 @@ def read_costs(path: str | Path, device: str, gpu: TargetGpu | None = None) -> C
 
 
 def read_copy_rates(lines: list[str], path: str) -> tuple[float, float] | None:
-    """Bytes per second to the host and back that the lines of a file give; None unless it has both."""
+    """Bytes per second to the host and back in the lines of a file; None unless it has both."""
     values = dict(_costs(lines, path))
     d2h, h2d = (values.get(name) for name in COPIES)
     return None if d2h is None or h2d is None else (d2h, h2d)
@@ -277,7 +279,7 @@ def _costs(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 
 def _other_device(measured: str, device: str) -> str:
-    """What differs between the titles of two devices: a name, and for cuda a precision."""
+    """The sentence on how the titles of two devices differ: in their names, or in the precision of cuda."""
     words = precision_of(measured), precision_of(device)
     if measured.split()[0] != device.split()[0] or words[0] == words[1]:
         return f"was measured on device {measured}, and the device is {device}"
@@ -285,7 +287,7 @@ def _other_device(measured: str, device: str) -> str:
 
 
 def origin_of(lines: list[str]) -> dict[str, str]:
-    """What the comments at the head of a file say of the measured net: its name, device and fingerprint."""
+    """The entries of the comments at the head of a file: name, device and fingerprint of the measured net."""
     origin = {}
     for line in lines:
         if not line.startswith("#"):
@@ -297,7 +299,7 @@ def origin_of(lines: list[str]) -> dict[str, str]:
 
 
 def _cost(row: dict[str, str], path: str, line: int) -> tuple[str, float]:
-    """Name and value of a row; InputError for one that no clock can have measured."""
+    """Name and value of a row; InputError for an impossible value."""
     try:
         name, value = row["op"], float(row["seconds"])
     except (KeyError, ValueError):
@@ -315,7 +317,7 @@ def _cost(row: dict[str, str], path: str, line: int) -> tuple[str, float]:
 
 
 def as_written(value: float) -> float:
-    """A time or a rate as a file gives it back, so that a plan is the same before and after."""
+    """A time or a rate rounded as in a file, so that plans are the same before and after it is written."""
     return float(f"{value:{DIGITS}}")
 
 
@@ -331,8 +333,8 @@ def write_costs(
     spill: str | None = None,
 ) -> str:
     """The text of a `costs.csv`: seconds of ops, and the link in bytes per second, measured with the step `graph` of
-    the job titled `net`, on `gpu`; `network`: bytes a second between ranks, and seconds of a message; `spill`: the file
-    system, where the link is that of a spill file."""
+    the job titled `net`, on `gpu`.  `network`: bytes per second between ranks, and seconds of a message; `spill`: the
+    file system, if the link was measured with a spill file."""
     text = io.StringIO()
     origin: dict[str, str] = {}
     if graph is not None:

@@ -1,4 +1,4 @@
-"""Programs of a step with all of its fusions, or with fewer of them, which take bytes (graph/rewrite.py)."""
+"""Programs of a step with all of its fusions, or with fewer fusions, which need fewer bytes (graph/rewrite.py)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from layermem.schedule.program import Program
 
 
 class FusionChoice(ABC):
-    """What compiles the graphs of an arena with all fusions (pipeline.Compiler), or with fewer.  `arena` holds what
-    other strategies have computed there."""
+    """Compiles the graphs of an arena with all fusions (pipeline.Compiler), or with fewer.  `arena` caches the results
+    of other strategies."""
 
     search: BudgetSearch[Program]
 
@@ -30,7 +30,7 @@ class FusionChoice(ABC):
 
     @cached_property
     def less_fused(self) -> FusionChoice | None:
-        """That of the step with fewer fusions; None where it has none to do without, or a plan was made before."""
+        """The choice for the step with fewer fusions; None if there are none to omit, or if the plan is a saved one."""
         arena = self.arena.less_fused
         if arena is None or self.search.entry.name == SAVED_PLAN:
             return None
@@ -38,13 +38,13 @@ class FusionChoice(ABC):
 
     @property
     def smallest(self) -> FusionChoice:
-        """The one whose smallest program takes the fewest bytes, of this one and those with fewer fusions."""
+        """Of this choice and those with fewer fusions, the one whose smallest program takes the fewest bytes."""
         others = [] if self.less_fused is None else [self.less_fused.smallest]
         return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
 
     def compile(self, budget_bytes: int | None, *, quick: bool = False, known: Program | None = None) -> Program:
-        """The fastest program that was found, with all fusions unless their bytes do not fit, or fewer of them are
-        faster.  `known`: the result of compile_fused()."""
+        """The fastest program that was found: with all fusions, unless their bytes do not fit or fewer fusions are
+        faster. `known`: the result of compile_fused()."""
         less = self.less_fused
         try:
             program = known or self.compile_fused(budget_bytes, quick=quick)

@@ -1,10 +1,10 @@
-"""GPUs by name, with the rates that NVIDIA publishes: to plan for one that is not here, and to know one that is.
+"""GPUs by name, with the rates that NVIDIA publishes: to plan for any of them, and to recognize the one in use.
 
 find_gpu("rtx 4090").bf16             165.2e12
 recognize_gpu("NVIDIA GeForce RTX 4090").name      "RTX 4090"
 find_gpu("8GiB,448GB/s,20TFLOPs").memory          448e9
 
-The table is gpus.tsv beside this file.  What share of these rates a step reaches is a model (costs.py).
+The table is gpus.tsv in this folder.  The share of these rates that a step reaches is modelled (costs.py).
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from layermem.errors import InputError
 from layermem.utils.units import format_bytes, parse_bytes
 
 TABLE = Path(__file__).with_name("gpus.tsv")
-OLDEST_CAPABILITY = 75  # that the kernels are compiled for
-WITHOUT = " without "  # in the title of a device: before the families of kernels that it does not use
+OLDEST_CAPABILITY = 75  # oldest one that the kernels are compiled for
+WITHOUT = " without "  # separates the unused families of kernels in the title of a device
 TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
-LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes a second of a PCI Express lane, each way, by generation
+LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes per second of a PCI Express lane, each way, by generation
 LANES = 16
-# Modelled, of the memory of a GPU that is not here: what error correction takes, and CUDA with the code of kernels.
+# Modelled for absent GPUs: share of memory for error correction, and bytes for CUDA and the code of kernels.
 ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
-GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
+GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
 BY_DRIVER = "as its driver and architecture say"  # source of rates that are not in the table
 BY_NUMBERS = "as given"  # source of rates that a user states
-LIKE_NUMBERS = "RTX 3090"  # has what the numbers of a user do not say
+LIKE_NUMBERS = "RTX 3090"  # provides the values that a user does not state
 NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z/]+)\s*", re.IGNORECASE)
 BYTES_A_SECOND = {"gb/s": 1e9, "tb/s": 1e12}
 FLOPS_A_SECOND = {f"{letter}flop{end}": rate for letter, rate in (("g", 1e9), ("t", 1e12)) for end in ("", "s", "/s")}
-MAKERS = ("nvidia", "geforce", "tesla")  # words that are no part of a name
+MAKERS = ("nvidia", "geforce", "tesla")  # words that names are compared without
 
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """A row of the table: bytes, clock in Hz, FLOPs and bytes a second; 0 FLOPs where there are no such tensor cores.
+    """A row of the table: bytes, clock in Hz, FLOPs and bytes per second; 0 FLOPs without such tensor cores.
 
-    link          bytes a second of PCI Express, each way
+    link          bytes per second of PCI Express, each way
     capability    90 for sm_90
-    shared_bytes  that a block may use at most
+    shared_bytes  shared memory that a block may use at most
     """
 
     name: str
@@ -66,7 +66,7 @@ class GpuSpec:
 
     @property
     def free_bytes(self) -> int:
-        """What an arena may take there (modelled)."""
+        """The modelled bytes that an arena may take on this GPU."""
         usable = int(self.memory_bytes * (1 - ERROR_CORRECTION)) - CONTEXT_BYTES
         return usable // GRANULARITY * GRANULARITY
 
@@ -76,11 +76,11 @@ class GpuSpec:
 
     @property
     def stated(self) -> str:
-        """Where its rates are from."""
+        """The origin of its rates, in words."""
         return self.source if self.source in (BY_DRIVER, BY_NUMBERS) else "published"
 
     def peak(self, precision: str) -> float:
-        """FLOPs a second of matrix products; fp32x3 adds products of tf32."""
+        """FLOPs per second of matrix products; fp32x3 adds products of tf32.  InputError without such tensor cores."""
         rate = {"fp32": self.fp32, "bf16": self.bf16}.get(precision, self.tf32)
         if not rate:
             raise InputError(
@@ -99,8 +99,8 @@ class GpuSpec:
 
 @dataclass(frozen=True)
 class TargetGpu:
-    """The GPU that a plan is for: its name, that of the driver for one that the table does not have.  There is no spec
-    if its driver does not state its clocks either."""
+    """The GPU that a plan is for, by its name, or by the driver's name if the table lacks it; then `spec` is None if
+    the driver does not state its clocks either."""
 
     name: str
     spec: GpuSpec | None
@@ -108,7 +108,7 @@ class TargetGpu:
 
 @cache
 def gpus() -> Mapping[str, GpuSpec]:
-    """The table, by name, in the order of compute capability as it stands there."""
+    """The table, by name, in the order of its rows, which is that of compute capability."""
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     headings, *rows = (line.split("\t") for line in lines)
     return {row[0]: _spec(dict(zip(headings, row, strict=True))) for row in rows}
@@ -132,7 +132,7 @@ def _spec(row: Mapping[str, str]) -> GpuSpec:
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """The GPU of that name, in any case and with any blanks, or of these numbers; InputError, with near ones, if there
+    """The GPU of that name, ignoring case and blanks, or of these numbers; InputError, with similar names, if there
     is none."""
     if "," in name or NUMBER.fullmatch(name):
         return gpu_of_numbers(name)
@@ -148,8 +148,8 @@ def find_gpu(name: str) -> GpuSpec:
 
 
 def gpu_of_numbers(text: str) -> GpuSpec:
-    """The GPU of a memory, its bandwidth and its FLOPs in fp32, in any order; the rest, such as the ratio of tensor
-    cores to these, is that of LIKE_NUMBERS."""
+    """A GPU with this memory, bandwidth and FLOPs in fp32, in any order; other values, such as the ratio of tensor
+    cores to these FLOPs, are those of LIKE_NUMBERS.  InputError for missing, repeated or unknown numbers."""
     found: dict[str, float] = {}
     for part in text.split(","):
         match = NUMBER.fullmatch(part)
@@ -189,16 +189,16 @@ def _wrong_numbers(text: str, what: str) -> InputError:
 
 
 def recognize_gpu(name: str) -> GpuSpec | None:
-    """The row of a GPU by its name, or by the one that the driver has for it."""
+    """The row of a GPU by its name or by the driver's name for it; None if there is none."""
     return _by_key().get(_key(name))
 
 
 def spec_by_driver(
     name: str, capability: int, memory_bytes: int, multiprocessors: int, clock: float, memory: float, shared_bytes: int
 ) -> GpuSpec | None:
-    """The rates of a GPU that the table does not have, from what its driver states: a multiprocessor does as much in a
-    cycle as those of its architecture in the table, or of the one before (by their median).  None if the driver states
-    no clocks, as new ones do not."""
+    """Estimate the rates of a GPU that is not in the table from its driver's values: per cycle, its multiprocessors
+    count as much as those of its architecture in the table, or of the latest older one (median).  None if the driver
+    states no clocks, as new ones do not."""
     if not clock or not memory:
         return None
     before = max((spec.capability for spec in gpus().values() if spec.capability <= capability), default=0)
@@ -231,7 +231,7 @@ def _by_key() -> Mapping[str, GpuSpec]:
 
 
 def _key(name: str) -> str:
-    """ "NVIDIA GeForce RTX 4090" and "rtx-4090" are one name."""
+    """ "NVIDIA GeForce RTX 4090" and "rtx-4090" have one key."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "".join(word for word in words if word not in MAKERS)
 

@@ -1,12 +1,12 @@
-"""Hints in a file beside the net, since Caffe's parser would stumble over them inside it.
+"""Hints in a file next to the net, because Caffe's parser would reject them inside it.
 
     # train_val.prototxt.hints
     segment-ends  res*c           recomputed segments may end only at these layers
     keep          pool1  fc*      never recompute their outputs
     recompute     *_relu          always recompute theirs
 
-A line is a word and globs of layer names; `#` begins a comment.  Parts of a layer have names of their own, as
-`show --fused` lists them: lstm/unit_*.  The words are those of the command's options; `stage`
+A line is a word and globs of layer names; `#` begins a comment.  Parts of a layer have separate names, which
+`show --fused` lists: lstm/unit_*.  The words are those of the command's options; `stage`
 is the earlier word for `segment-ends` and is still read.
 """
 
@@ -39,16 +39,16 @@ class PlacedGlob(str):
 
 @dataclass(frozen=True)
 class Hints:
-    """What a user asks for beside the budget.
+    """Restrictions of a user in addition to the budget.
 
     segment_ends     globs of layer names at whose outputs a segment that is recomputed may end (memonger's mirror
-                     stages): the last op of a run under `sublinear`, under `recompute-*` every op of a lower set that
-                     nothing else in it depends on; none: anywhere; `nested` has no segments
+                    stages): under `sublinear` the last op of a segment, under `recompute-*` every op of a lower set
+                     that nothing else in it depends on.  Without globs: anywhere.  `nested` has no segments
     keep, recompute  globs of layer names whose outputs every strategy that recomputes keeps, or recomputes
     host_budget_bytes  size of the host arena; None is no limit
-    copy_limit_bytes   of plans that have a copy limit (Plan), where it is less than the budget.  budget_search.py sets
-                       it, no user does.  It is no part of the text of hints, as what strategies prepare for all
-                       budgets does not depend on it
+    copy_limit_bytes   copy limit of plans that have one (Plan), if it is below the budget.  It is set by
+                       budget_search.py, not by users, and is left out of the text of hints, because preparations of
+                       strategies for all budgets do not depend on it
     """
 
     segment_ends: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ EARLIER_WORDS = {"stage": "segment-ends"}
 
 
 def read_hints(path: str | Path) -> Hints:
-    """The hints in the file at `path`."""
+    """The hints in the file at `path`; InputError, with the line, for an unknown word or one without globs."""
     text = decode(read_bytes(path, what="hints file", limit=TEXT_LIMIT), str(path), what="hints file")
     found: dict[str, tuple[str, ...]] = dict.fromkeys(WORDS.values(), ())
     for number, line in enumerate(text.splitlines(), start=1):
@@ -80,13 +80,13 @@ def read_hints(path: str | Path) -> Hints:
 
 
 def hints_beside(net: str | Path) -> Hints:
-    """The hints in the file that has the net's name and `.hints` after it; none if there is no such file."""
+    """The hints in the file with the net's name followed by `.hints`; no hints if there is no such file."""
     path = Path(f"{net}.hints")
     return read_hints(path) if os.path.isfile(path) else Hints()
 
 
 def merge_hints(first: Hints, second: Hints) -> Hints:
-    """Both: globs add up."""
+    """Combine the globs of both hints."""
     return replace(
         first,
         segment_ends=first.segment_ends + second.segment_ends,
@@ -97,7 +97,7 @@ def merge_hints(first: Hints, second: Hints) -> Hints:
 
 
 def check_hints(hints: Hints, layers: Iterable[str]) -> None:
-    """InputError for a glob that no layer of the net matches: it is a typing error, or of another net."""
+    """Raise InputError for a glob that matches no layer of the net: it is misspelled, or belongs to another net."""
     names = list(layers)
     for word, field in WORDS.items():
         for glob in getattr(hints, field):

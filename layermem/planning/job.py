@@ -1,9 +1,9 @@
-"""What is to be planned: graphs that share one arena, and what a user's words about them mean.
+"""The input of planning: graphs that share one arena, and the user's budget, slices, hints and costs for them.
 
-budget   bytes, "2GiB", "50%" of what strategy `caffe` takes, or "free": what the device has now; or "80%free"
-plan     one that `plan --save` wrote for exactly these graphs
-slices   none, those that a user names, or `auto`: those with the fastest plan (slice_search.py)
-hints    the user's, and those in the file beside the net
+budget   bytes, "2GiB", "50%" of the bytes of strategy `caffe`, "free" for the device's free bytes, or "80%free"
+plan     a plan that `plan --save` wrote for exactly these graphs
+slices   none, slices that a user names, or `auto`: the slices with the fastest plan (slice_search.py)
+hints    the user's hints, and those in the file next to the net
 costs    measured times, or a model of the device
 """
 
@@ -32,19 +32,19 @@ from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
-AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other one is a Slices
+AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other text is a Slices
 
 
 @dataclass(frozen=True, repr=False)
 class Job:
-    """`nets` are those of `graphs`, the train net first; the first graph trains.
+    """`nets` are the nets of `graphs`, the train net first; the first graph trains.
 
     history_count   blobs of optimizer state per parameter
-    free_bytes  returns the bytes that the budget `free` stands for beside a host arena of so many
-    slicer      makes the training step in slices; None where there is none, as for a net in TEST
-    slices      of the first graph: AUTO_SLICES where the planner may choose them, NO_SLICES, or a Slices as text; test
-                nets run in the same ones, where they have these layers
-    ranks       which of the ranks that train together the graphs are of
+    free_bytes  returns the bytes of the budget `free`, given the bytes of the host arena
+    slicer      makes the training step in slices; None without a training step, as for a net in TEST
+    slices      slices of the first graph: AUTO_SLICES if the planner may choose them, NO_SLICES, or a Slices as text;
+                test nets run in the same slices if they have these layers
+    ranks       the rank of the graphs, and the number of ranks that train together
     """
 
     title: str
@@ -63,7 +63,7 @@ class Job:
 
     @cached_property
     def arena(self) -> ArenaPlanner:
-        """The arena of all graphs, with what strategies have computed there: each finds it again."""
+        """The arena of all graphs; it caches the results of strategies."""
         return ArenaPlanner(self.graphs, self.costs)
 
     @cached_property
@@ -73,8 +73,8 @@ class Job:
 
     @cached_property
     def baseline_bytes(self) -> int:
-        """Arena under strategy `caffe`, without slices: percentages are of it.  It has no gaps, so its live bytes are
-        its peak."""
+        """Bytes of the arena under strategy `caffe`, without slices; percentages refer to it.  The strategy has no
+        gaps, so its live bytes are its peak."""
         in_slices = self.graphs[0] is not self.whole
         arena = ArenaPlanner(self.unsliced, self.costs) if in_slices else self.arena
         plan = get_strategy("caffe").make(self.whole, self.costs, None, arena, Hints())
@@ -82,7 +82,7 @@ class Job:
 
     @cached_property
     def baseline_seconds(self) -> float:
-        """Every op once, without slices and copies; what ranks do together runs beside."""
+        """Seconds of every op once, without slices and copies; communication runs at the same time."""
         return sum(self.costs.op(op) for op in self.whole.ops if op.stream == COMPUTE)
 
     @property
@@ -92,7 +92,7 @@ class Job:
 
     @property
     def of_one_machine(self) -> Graph:
-        """The training step that costs are measured with, on any number of ranks: without slices, of one machine."""
+        """The training step that costs are measured with, for any number of ranks: of one machine, without slices."""
         return self.graphs[0] if self.slicer is None else self.slicer.of_one_machine
 
     @property
@@ -102,32 +102,32 @@ class Job:
 
     @property
     def candidate_ops(self) -> int:
-        """Ops of the steps in other slices that a search has looked at."""
+        """The number of ops of steps in other slices that a search has considered."""
         own = len(self.graphs[0].ops) if self.graphs[0].slices else 0
         return 0 if self.slicer is None else max(0, self.slicer.ops_made - own)
 
     @cached_property
     def less_fused(self) -> Job | None:
-        """The same job with a step that does without some of its fusions (graph/rewrite.py); None where it has none."""
+        """The same job with a step that omits some of its fusions (graph/rewrite.py); None if it has none to omit."""
         less = self.graphs[0].less_fused
         return None if less is None else replace(self, graphs=(less, *self.graphs[1:]))
 
     @cached_property
     def bvlc_bytes(self) -> int:
-        """What BVLC Caffe itself would take."""
+        """Bytes that BVLC Caffe itself would take."""
         train = caffe_bytes(self.nets[0], history_count=self.history_count).total
         return train + sum(beside(caffe_bytes(net)) for net in self.nets[1:])
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the graphs and of their costs."""
+        """Warnings for users about the graphs and their costs."""
         graphs = (warning for graph in self.graphs for warning in graph.warnings)
         return [*graphs, *self.costs.warnings(self.graphs[0])]
 
-    # -- what a user's words mean ------------------------------------------------------------------------------
+    # -- options of users --------------------------------------------------------------------------------------
 
     def resolve_budget(self, budget: Budget) -> int | None:
-        """Bytes of a budget."""
+        """The bytes of a budget; None without a limit.  InputError if the budget has no meaning for this job."""
         if budget is None:
             return None
         if isinstance(budget, str) and budget.endswith(FREE) and self.free_bytes is not None:
@@ -136,13 +136,13 @@ class Job:
 
     @property
     def most_host_bytes(self) -> int:
-        """Bytes that a host arena has at most: all buffers, or the host budget."""
+        """The most bytes that a host arena can have: all buffers, or the host budget."""
         every = sum(aligned(buffer.nbytes) for graph in self.graphs for buffer in graph.buffers.values())
         budget = self.hints.host_budget_bytes
         return every if budget is None else min(every, budget)
 
     def with_host_budget(self, budget: Budget) -> Job:
-        """The same job, with so many bytes of host memory for what is offloaded."""
+        """The same job with a host budget."""
         if budget is None:
             return self
         nbytes = bytes_of(budget, whole=lambda: self.baseline_bytes)
@@ -150,8 +150,8 @@ class Job:
 
     def with_slices(self, slices: str | None) -> Job:
         """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4",
-        "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError where it cannot be
-        cut so."""
+        "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError if the step cannot
+        be cut in this way."""
         if slices is None or slices in (NO_SLICES, AUTO_SLICES):
             return replace(self, graphs=self.unsliced, slices=slices or NO_SLICES)
         chosen = Slices.parse(slices)
@@ -160,21 +160,20 @@ class Job:
         return replace(self, graphs=self.slicer.graphs(chosen), slices=str(chosen))
 
     def with_step(self, graphs: tuple[Graph, ...]) -> Job:
-        """The same job with the graphs of with_slices(), which a copy of this process may have made."""
+        """The same job with the graphs of with_slices(), which another process may have made."""
         if self.slicer is not None:
             self.slicer.keep(graphs)
         return replace(self, graphs=graphs, slices=graphs[0].slices)
 
     def with_fingerprint(self, fingerprint: str) -> Job:
-        """The same job with the step of this fingerprint, which may have fewer fusions; itself where there is none."""
+        """The same job with the step of this fingerprint, which may have fewer fusions; unchanged if there is none."""
         job: Job | None = self
         while job is not None and job.graphs[0].fingerprint != fingerprint:
             job = job.less_fused
         return job or self
 
     def with_plan(self, plan: Plan | PathName | None) -> tuple[Job, Plan | None]:
-        """A saved plan, or the one in a file, with the job in its slices and with its fusions; InputError if it was
-        made for another job."""
+        """The job with the slices and fusions of a plan or of its file, and the plan; InputError for another job's."""
         if plan is None:
             return self, None
         if isinstance(plan, Plan):
@@ -194,14 +193,14 @@ class Job:
             )
         try:
             return self.with_slices(slices or NO_SLICES)
-        except InputError:  # a plan of another net has layers of its own
+        except InputError:  # a plan of another net has other layers
             return self.with_slices(NO_SLICES)
 
 
 def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) -> Hints:
-    """`hints`, and those in the file beside the net; InputError for one that names no layer of the net.
+    """`hints` merged with those in the file next to the net; InputError for a hint that names no layer of the net.
 
-    host_budget_bytes   the host budget where neither has one
+    host_budget_bytes   the host budget if neither has one
     """
     merged = merge_hints(hints, hints_beside(net.path))
     check_hints(merged, (node.layer.name for node in net.nodes))
@@ -211,7 +210,7 @@ def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) 
 
 
 def resolve_costs(costs: Costs | PathName | None, device: str, gpu: TargetGpu | None = None) -> Costs:
-    """`costs`, or those in a file; without either the model of the device of that title, and of that GPU."""
+    """`costs`, or the costs in a file; if it is None, the model of the device with this title and of this GPU."""
     if costs is None:
         return model_costs(device, gpu)
     return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "costs file")), device, gpu)

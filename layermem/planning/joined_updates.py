@@ -1,10 +1,10 @@
-"""Updates that wait for each other, so that a device launches them as one (Op.joins).
+"""Moves updates together, so that a device launches several as one (Op.joins).
 
     order     wgrad3 update3 wgrad2 update2 wgrad1 update1        live bytes at most as before
     joined    wgrad3 wgrad2 update3 update2 wgrad1 update1        dw3 stays a little longer
 
-An update runs as soon as its gradient is final, which frees the gradient.  Here it waits, with others, for as long as
-the bytes of their gradients are free anyway: the live bytes of the step stay below the limit at every op.
+An update runs as soon as its gradient is final, which frees the gradient.  Here updates wait for each other while the
+bytes of their gradients are unused anyway: the live bytes of the step stay below the limit at every op.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from layermem.utils.units import aligned
 def join_updates(
     program: Program, profile: Callable[[Plan], Sequence[int]], build: Callable[[Plan, int], Program]
 ) -> Program:
-    """`program` with updates that are launched together, where that takes no more bytes.  Offsets are hard to find
-    where all bytes are in use at many ops: then some of them stay free."""
+    """`program` with updates that are launched together, if that takes no more bytes.  If all bytes are in use at many
+    ops, offsets are hard to find; then a plan that leaves some bytes free is tried."""
     train = program.train
     for free_bytes in (0, *(train.max_live_bytes // share for share in SETTINGS.joined_shares)):
         plan = with_joined_updates(train.plan, train.graph, profile(train.plan), train.max_live_bytes - free_bytes)
@@ -36,7 +36,7 @@ def join_updates(
 
 
 def with_joined_updates(plan: Plan, graph: Graph, profile: Sequence[int], limit_bytes: int) -> Plan:
-    """`plan` with updates that wait for each other where fewer than `limit_bytes` are live; `profile` has the bytes in
+    """`plan` with updates that wait for each other while fewer than `limit_bytes` are live; `profile` has the bytes in
     use at each of its positions."""
     if not any(op.joins for op in graph.ops):
         return plan
@@ -62,5 +62,5 @@ def _joined(plan: Plan, graph: Graph, profile: Sequence[int], limit_bytes: int) 
 
 
 def _freed_bytes(graph: Graph, update: Op) -> int:
-    """Bytes that end with an update: those of its gradient."""
+    """Bytes that an update frees: its gradient."""
     return sum(aligned(graph.buffers[b].nbytes) for b in update.reads if not graph.buffers[b].persistent)

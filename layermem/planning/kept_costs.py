@@ -1,12 +1,10 @@
-"""Measured costs that are kept: of a step on a GPU, and of copies to and from a spill file.  Each is measured once.
+"""The cache of measured costs: of a step on a GPU, and of copies to and from a spill file.  Each is measured once.
 
-<folder>/<GPU>/<fingerprint>-<precision>.csv      as costs.py writes it; with -<slices> for a step that runs in slices
-<folder>/spill/<fingerprint>.csv                  of a file system: the rates of the link alone
+<folder>/<GPU>/<fingerprint>-<precision>.csv      written by costs.py; with -<slices> for a step that runs in slices
+<folder>/spill/<fingerprint>.csv                  the rates of copies to and from one file system
 
 The folder is costs/ in LAYERMEM_CACHE, else layermem/costs/ in XDG_CACHE_HOME or ~/.cache.  A file that cannot be read,
-or that is of another GPU, step, precision or file system than its name says, is as good as none: what it is of is
-measured again.
-source  XDG Base Directory Specification
+or whose GPU, step, precision or file system differs from its name, is ignored, and the measurement is repeated.
 """
 
 from __future__ import annotations
@@ -37,11 +35,12 @@ NAME_LIMIT = 200  # characters of a file's name
 
 
 def costs_folder() -> Path:
+    """The folder of the cache that holds measured costs."""
     return kept_folder("costs")
 
 
 def kept_folder(name: str) -> Path:
-    """What is kept from run to run: it may be deleted at any time."""
+    """The folder `name` of the cache, which users may delete at any time."""
     named = os.environ.get("LAYERMEM_CACHE")
     if named:
         return Path(named) / name
@@ -50,7 +49,7 @@ def kept_folder(name: str) -> Path:
 
 
 def kept_path(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path:
-    """Where the costs of a step on the device of that title are, if they are kept."""
+    """The path at which the costs of a step are kept, for a GPU and the title of the device."""
     name = "-".join([fingerprint, precision_of(device), *_words(slices)])
     return costs_folder() / "-".join(_words(gpu.name)) / f"{name[:NAME_LIMIT]}.csv"
 
@@ -60,7 +59,7 @@ def _words(text: str) -> list[str]:
 
 
 def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Costs | None:
-    """The kept costs; None if there are none, InputError if their file is of no use."""
+    """The kept costs; None if there are none, InputError if their file is unusable."""
     path = kept_path(gpu, device, fingerprint, slices)
     if not path.is_file():
         return None
@@ -74,17 +73,17 @@ def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -
 
 
 def keep_costs(text: str, gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path | None:
-    """Keep the text of a costs file; None where the folder cannot be written, which costs time alone."""
+    """Write the text of a costs file to the cache and return its path; None if the folder is not writable."""
     return _keep(kept_path(gpu, device, fingerprint, slices), text)
 
 
 def spill_path(file_system: FileSystem) -> Path:
-    """Where the rates of a spill file on that file system are, if they are kept."""
+    """The path at which the rates of a spill file on this file system are kept."""
     return costs_folder() / "spill" / f"{file_system.fingerprint}.csv"
 
 
 def read_spill(file_system: FileSystem) -> tuple[float, float] | None:
-    """Bytes per second written and read; None where none are kept, or their file is of no use."""
+    """Bytes per second written and read; None if none are kept, or their file is unusable."""
     path = spill_path(file_system)
     with suppress(InputError):
         lines = read_lines(path, what=WHAT)
@@ -93,7 +92,7 @@ def read_spill(file_system: FileSystem) -> tuple[float, float] | None:
 
 
 def keep_spill(file_system: FileSystem, write: float, read: float) -> Path | None:
-    """Keep the rates of a file system; None as for keep_costs()."""
+    """Write the rates of a file system to the cache; returns like keep_costs()."""
     return _keep(spill_path(file_system), write_costs({}, d2h=write, h2d=read, spill=file_system.name))
 
 

@@ -1,14 +1,14 @@
 """The native planner of lower sets (layermem._native.LowerSetPlanner) on the ops of a training graph.
 
-    node        a forward op; in long nets, consecutive ops between places where few bytes cross
+    node        a forward op; in long nets, a group of consecutive ops between places where few bytes cross
     value       an activation or a stash, with the nodes that read it
     step        a backward op, with the exact values and gradients that it reads and writes
-    lower set   nodes closed under "reads from": what has run when a segment ends
+    lower set   nodes closed under "reads from": the nodes that have run when a segment ends
     answer      a chain of lower sets; recomputation.py turns the segments between them into a plan
 
-The bytes that count are those of the plan, so the request to the planner decreases until the plan itself fits.  Where
-a candidate of `sublinear`, or of a smaller family of lower sets, recomputes less in as many bytes, or needs fewer, it
-is taken instead.
+The native model and the plan count bytes differently, so the request decreases until the plan itself fits.  A candidate
+of `sublinear`, or of a smaller family of lower sets, replaces the plan if it recomputes less in as many bytes, or needs
+fewer.
 
 source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient
         Backpropagation", NeurIPS 2019
@@ -45,14 +45,13 @@ from layermem.planning.sublinear_search import sublinear_candidates
 from layermem.utils.units import aligned
 
 FAMILIES = ("approx", "extended", "exact")  # each includes the one before it
-LAST_SECONDS = 1e-6  # of a question for which nothing remains
+LAST_SECONDS = 1e-6  # of a question when no time remains
 
 
 def lower_set_plan(
     name: str, family: str, graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints
 ) -> Plan:
-    """The plan with the least recomputation that fits; the one that needs the fewest bytes where none does, or without
-    a budget."""
+    """The plan with the least recomputation that fits; if none fits, or without a budget, the one of fewest bytes."""
     keep_all = segments_to_plan(graph, [forward_ops(graph)], name, hints=hints)
     if budget_bytes is not None and evaluator.live_bytes(keep_all) <= budget_bytes:
         return keep_all
@@ -69,13 +68,13 @@ def lower_set_planner(
     hints: Hints,
     larger: LowerSetPlanner | None = None,
 ) -> LowerSetPlanner:
-    """A planner of `graph`, prepared once for all budgets; it shares what one of a `larger` family has prepared."""
+    """A planner of `graph`, prepared once for all budgets; it shares preparations with that of a `larger` family."""
     key = f"lower sets {graph.fingerprint} {family} {hints}"
     return evaluator.cached(key, lambda: LowerSetPlanner(graph, costs, family, hints, larger))
 
 
 class LowerSetPlanner:
-    """A training graph as the native planner sees it."""
+    """Translates a training graph for the native planner, and its answers into plans."""
 
     def __init__(self, graph: Graph, costs: Costs, family: str, hints: Hints, larger: LowerSetPlanner | None = None):
         self.graph, self.costs, self.hints, self.family = graph, costs, hints, family
@@ -86,7 +85,7 @@ class LowerSetPlanner:
         self.min_memory_candidates: list[Candidate] = []
         self.quick_candidates: list[Candidate] | None = None
         self._chains: dict[tuple[int, str, float], _native.ChainReport | None] = {}  # by request, objective and limit
-        self._within: dict[int, Plan | None] = {}  # by budget: strategies that start from this plan request it again
+        self._within: dict[int, Plan | None] = {}  # by budget, for strategies that start from this plan
         if larger is None:
             sets = SETTINGS.most_sets
             self.native = _native.LowerSetPlanner(self._step_graph(), family, "live", sets, ends=self._ends())
@@ -114,9 +113,9 @@ class LowerSetPlanner:
     def solve(
         self, budget_bytes: int, objective: str = "time", most_seconds: float = inf
     ) -> _native.ChainReport | None:
-        """The chain with the least recomputation in so many bytes of activations and gradients, or None; with
-        objective "memory" the one with the most, whose few large segments may need fewer bytes than the model says.
-        After `most_seconds`, counted in steps, the best one of a smaller family is the answer, or None."""
+        """The chain with the least recomputation within these bytes of activations and gradients, or None.  With
+        objective "memory" it is the chain with the most, whose few large segments may need fewer bytes than the model
+        counts. After `most_seconds`, counted in steps, the answer is the best chain of a smaller family, or None."""
         key = max(budget_bytes, 0), objective, most_seconds
         if key not in self._chains:
             limit = min(most_seconds, self._time_limit())
@@ -131,7 +130,7 @@ class LowerSetPlanner:
         return replace(min(self._min_memory_candidates(evaluator), key=lambda c: c[:2]).plan, strategy=name)
 
     def may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
-        """Whether min_memory_plan() may need fewer bytes, by the model and the candidates of `sublinear`."""
+        """Whether min_memory_plan() may need fewer bytes, judged by the model and the candidates of `sublinear`."""
         known = (*self._sublinear_candidates(evaluator), *self.min_memory_candidates)
         if any(candidate.live_bytes < nbytes for candidate in known):
             return True
@@ -141,7 +140,7 @@ class LowerSetPlanner:
         return self.native.may_fit(most_of_model, self._time_limit(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
-        """Whether no plan needs much less."""
+        """Whether no plan needs much less than `nbytes`."""
         return nbytes <= SETTINGS.near_bound_bytes * self.least_bytes
 
     @cached_property
@@ -154,7 +153,7 @@ class LowerSetPlanner:
         return least_bytes(self.graph, host_budget_bytes=0)
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
-        """The plan with the least recomputation that fits, if there is one."""
+        """The plan with the least recomputation that fits; None if there is none."""
         if budget_bytes not in self._within:
             self._within[budget_bytes] = self._find_within(budget_bytes, evaluator)
         plan = self._within[budget_bytes]
@@ -178,9 +177,9 @@ class LowerSetPlanner:
         return min(candidates, key=lambda c: c.recompute_seconds).plan
 
     def _fitting_candidate(self, budget_bytes: int, evaluator: PlanEvaluator) -> Candidate | None:
-        """The dynamic program's plan, for decreasing requests until the plan's own bytes fit."""
+        """The candidate of the dynamic program, for decreasing requests until the plan's own bytes fit."""
         request = budget_bytes - self.persistent_bytes
-        # A search that ends in none takes longer than this question, which is needless where chains are known that fit.
+        # A search without a result takes longer than this question, which is needless if a known chain fits.
         is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
         if not is_known and not self.native.may_fit(request, self._time_limit(), self.family):
             return None
@@ -204,7 +203,8 @@ class LowerSetPlanner:
         return Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, self._seconds_again), plan)
 
     def _min_memory_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
-        """Plans that need few bytes.  The dynamic program's model is not the plan's: a few bytes more may save some."""
+        """Candidates that need few bytes.  Model and plan count differently: more bytes in one may be fewer in the
+        other."""
         if not self.min_memory_candidates:
             smaller = self._planner_of_smaller_family(evaluator)
             if smaller is None:
@@ -222,7 +222,7 @@ class LowerSetPlanner:
 
     def _chains_near_minimum(self, fewest_bytes: Callable[[], int]) -> Iterator[_native.ChainReport]:
         """Chains around the minimum of the model, until a plan is near the bound, or near that minimum: others hardly
-        ever need less.  `fewest_bytes` of a plan so far, of those of earlier chains too."""
+        ever need less.  `fewest_bytes` returns the fewest bytes of all plans, those of earlier chains included."""
         least = self._least_chain()
         yield least
         for request, new_bytes in self._requests(least):
@@ -236,7 +236,7 @@ class LowerSetPlanner:
             yield from (chain for chain in chains if chain is not None)
 
     def _quick_candidates(self, evaluator: PlanEvaluator) -> list[Candidate]:
-        """Plans that recompute little in about as few bytes as there may be: one of more bytes than the minimum is
+        """Candidates that recompute little in about the fewest bytes; with more bytes than the minimum, one is
         quicker."""
         if self.quick_candidates is None:
             smaller = self._planner_of_smaller_family(evaluator)
@@ -253,8 +253,8 @@ class LowerSetPlanner:
         return self.native.minimum(self._time_limit(), self.family)
 
     def _requests(self, least: _native.ChainReport) -> Iterator[tuple[int, int]]:
-        """Bytes of the model from its minimum on, each with the fewest that a plan of a chain needs which is new there:
-        little less than those of the request before it."""
+        """Bytes of the model from its minimum on, each with the fewest bytes that the plan of a new chain can need
+        there: slightly less than the previous request."""
         before = least.model_peak_bytes
         for slack in SETTINGS.slack:
             request = int(least.model_peak_bytes * slack)
@@ -275,16 +275,16 @@ class LowerSetPlanner:
         return sublinear_candidates(self.graph, self.costs, evaluator, self.hints)
 
     def _planner_of_smaller_family(self, evaluator: PlanEvaluator) -> LowerSetPlanner | None:
-        """That of the family within this one: of two chains with the same bytes in the model, either plan may need
-        fewer, so its plans are candidates too."""
+        """The planner of the next smaller family: its plans are candidates too, because of two chains with the same
+        bytes in the model, either plan may need fewer."""
         index = FAMILIES.index(self.family)
         if index == 0:
             return None
         return lower_set_planner(self.graph, self.costs, FAMILIES[index - 1], evaluator, self.hints, self)
 
     def _time_limit(self) -> float:
-        """Seconds for the next question: a share of what remains, so that later ones have theirs, and never 0, which
-        would be no limit."""
+        """Seconds for the next question: a share of the remaining time, so that later questions have some, and never 0,
+        which would mean no limit."""
         remaining = max(SETTINGS.all_chains_seconds - self.native.searched_seconds, 0.0)
         return SETTINGS.one_chain_share * remaining + LAST_SECONDS
 
@@ -321,7 +321,7 @@ class LowerSetPlanner:
         return native
 
     def _inner_ops(self) -> set[str]:
-        """Ops of groups whose outputs no op outside their group reads: they are recomputed with it."""
+        """Names of the ops whose outputs no op outside their group reads: they are recomputed with it."""
         group_of = {op.name: node for node, group in enumerate(self.groups) for op in group}
 
         def is_read_outside(op: Op) -> bool:
@@ -331,7 +331,7 @@ class LowerSetPlanner:
         return {op.name for group in self.groups if len(group) > 1 for op in group if not is_read_outside(op)}
 
     def _ends(self) -> list[int] | None:
-        """Nodes at which a segment may end: those whose last op the hints name; None is all."""
+        """Nodes at which a segment may end, whose last op the hints name; None means all."""
         if not self.hints.segment_ends:
             return None
         return [node for node, group in enumerate(self.groups) if matches(group[-1], self.hints.segment_ends)]
@@ -363,13 +363,13 @@ class LowerSetPlanner:
         gradients: dict[str, int],
         node_of: Mapping[object, int],
     ) -> None:
-        # A parameter's gradient is consumed right after it is final, so it counts as workspace of its op.
+        # A parameter's gradient is consumed as soon as it is final, so it counts as workspace of its op.
         consumed = sum(
             aligned(self.graph.buffers[b].nbytes) for b in op.writes if self.graph.buffers[b].kind == GRADIENT
         )
         pairs = [(gradients[o.out], o) for o in op.overlays if o.out in gradients]
-        # An op that only reads, such as one that hands a gradient to the host, may come before other segments write it:
-        # the native model leaves its reads out, and the bytes of the plan count them.
+        # The native model omits reads of ops that only read, such as copies of gradients to the host, since they may
+        # come before other segments write the gradients; the bytes of the plan include them.
         reads, writes = self.parts.of(op, op.reads), bool(op.writes or op.updates)
         native.add_step(
             node_of.get(op.unit, node_of.get(op.layer_name, len(self.groups) - 1)),
@@ -384,9 +384,9 @@ class LowerSetPlanner:
 
 
 def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
-    """Forward ops but the sources, one a node, or those of a slice in a stage; in long nets, groups that end where few
-    bytes cross (at a segment end, where the hints name some).  What an op writes that cannot be recomputed is kept.  Of
-    slices that alternate only the first has nodes (phases.py)."""
+    """Forward ops except the sources, one per node, or those of a slice in a stage; in long nets, groups that end where
+    few bytes cross (at a segment end, if the hints name some).  Outputs that cannot be recomputed are kept.  Of slices
+    that alternate, only the first one has nodes (phases.py)."""
     later = graph.later_slices
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
@@ -405,8 +405,8 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
 
 
 def _stages(ops: list[Op]) -> list[list[Op]]:
-    """Forward ops one by one; but where forward carries sums, and slices run in stages (graph/batch_norm_passes.py),
-    those of a slice in a stage together.  Backward ops of a layer all belong to the last one: they carry sums too."""
+    """Forward ops one by one.  If forward carries sums and slices run in stages (graph/batch_norm_passes.py), the ops
+    of a slice in a stage are together.  Backward ops of a layer all belong to the last one: they carry sums too."""
     if not any(carried_buffers(op) for op in ops):
         return [[op] for op in ops]
     found: list[list[Op]] = []
@@ -421,8 +421,8 @@ def _stages(ops: list[Op]) -> list[list[Op]]:
 
 
 def _cheap_cuts(crossing: list[int], places: list[int], groups: int) -> list[int]:
-    """Which of `places` to cut a net at into about `groups` groups of like length: in each interval of the net, the one
-    where the fewest bytes cross."""
+    """The places, out of `places`, that cut a net into about `groups` groups of similar length: in each interval of the
+    net, the place where the fewest bytes cross."""
     length = max(1, len(crossing) // groups)
     cheapest: dict[int, int] = {}  # interval -> place
     for i in places:

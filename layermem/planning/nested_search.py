@@ -2,12 +2,12 @@
 
     orders     every forward op, then every other one, in the graph's own order, phase by phase (phases.py); the same
                with the backward ops delayed that hold more bytes after than before (op_order.py)
-    evictable  what a second run of its op writes and nothing updates
-    starts     the plan of `recompute`, so that no result recomputes more than it
+    evictable  buffers that a second run of their op writes and that no op updates
+    starts     the plan of `recompute`, so that no result recomputes more
     search     eviction, a dynamic program over blocks, and annealing of the best plan of all
-    offloads   of activations, in any gap; of state, between steps and in all but short gaps
+    offloads   activations in any gap; state between steps and in all but short gaps
 
-The bytes that count are those of the plan (LayoutGraph), overlays and workspace included.
+The search counts the bytes of the plan (LayoutGraph), overlays and workspace included.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import run_both
 
-UNLIMITED = 2**62  # bytes of the host, where the user names no budget
+UNLIMITED = 2**62  # bytes of the host, if the user names no budget
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -40,7 +40,7 @@ def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: 
 
 
 class NestedPlanner:
-    """A training graph as the native planner sees it; plans carry the names of ops."""
+    """Translates a training graph for the native planner; plans carry the names of ops."""
 
     def __init__(self, graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints):
         self.graph, self.costs, self.hints = graph, costs, hints
@@ -50,7 +50,7 @@ class NestedPlanner:
         self.names = {number: name for name, number in layout.ops.items()}
         own = forward_first(graph, graph.of_kind(FORWARD))
         delayed = delay_growth(graph, own)
-        # A walk drops what hints say at one place: where backward begins.  Slices that alternate have many.
+        # A search drops the values that hints name at one point, the start of backward; alternating slices have many.
         self.uses_walks = len(graph.phases) == 1 or not hints.recompute
         backward = next((i for i, name in enumerate(own) if graph.by_name[name].kind != FORWARD), len(own))
         updated = {buffer for op in graph.ops for buffer in op.updates}
@@ -81,7 +81,7 @@ class NestedPlanner:
         self._found: dict[int, list[int] | None] = {}  # by budget: the order of plan_within()
 
     def plan_within(self, budget_bytes: int, name: str, evaluator: PlanEvaluator) -> Plan | None:
-        """The plan with the least recomputation that was found within the budget, or None."""
+        """The plan with the least recomputation that was found within the budget; None if there is none."""
         if budget_bytes == MINIMUM_MEMORY:
             return None
         if not self.uses_walks:
@@ -96,7 +96,7 @@ class NestedPlanner:
         return None if order is None else self._plan(order, name)
 
     def prepare(self, budget_bytes: int, evaluator: PlanEvaluator) -> None:
-        """Evict within a budget, and plan `recompute` at the same time: what plan_within() begins with."""
+        """Evict within a budget and plan `recompute` at the same time: both are preparations of plan_within()."""
         if budget_bytes in self._starts or not self.uses_walks:
             return
         lower_sets = self._lower_set_planner(evaluator)
@@ -117,10 +117,10 @@ class NestedPlanner:
         delayed: bool = False,
         copy_limit_bytes: int | None = None,
     ) -> Plan | None:
-        """The quickest plan that was found within the budget, or None: recomputation and offloads of activations, with
-        the state of `kinds` on the host between steps.  None too where the host budget has no bytes for any of it,
-        where hints say what runs again in steps of several phases, and where nothing comes near `limit_seconds`.
-        `delayed`: with the backward ops that op_order.py delays; `copy_limit_bytes`: of the plan (Plan)."""
+        """The quickest plan found within the budget, with recomputation, offloads of activations, and the state of
+        `kinds` on the host between steps.  None if there is none, if the host budget is too small for any of it, if
+        hints require recomputation in steps of several phases, or if no plan comes near `limit_seconds`.  `delayed`:
+        run late the backward ops that op_order.py delays; `copy_limit_bytes`: limit of the plan."""
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
@@ -153,8 +153,8 @@ class NestedPlanner:
         return Plan(name, self._least.order, {}, INTRA)
 
     def _may_need_less(self, nbytes: int, evaluator: PlanEvaluator) -> bool:
-        """Whether a plan of lower sets may need fewer bytes, by more than a little.  Where none of the smallest family
-        does, one of a larger family seldom does."""
+        """Whether a plan of lower sets may need notably fewer bytes.  If none of the smallest family does, one of a
+        larger family seldom does."""
         small = lower_set_planner(self.graph, self.costs, "approx", evaluator, self.hints)
         if small.is_near_bound(nbytes) or not small.may_need_less(nbytes, evaluator):
             return False

@@ -1,11 +1,11 @@
-"""What the strategies that copy to the host share: which gaps to offload, and how early the copies run.
+"""Common parts of the strategies that copy to the host: the gaps to offload, and the start of the copies.
 
     uses of an activation     w . r . . . . . . . . r . .      w written and r read in forward, then r in backward
     gap that crosses                |OFFLOAD-------|           from its last forward use to its first backward use
 
-Copies run on streams of their own.  The longer their lead over the op that waits for them, the more of them is hidden,
-and the longer they hold bytes.  Where a plan fits only without a lead, its copies hold bytes wherever the budget has
-them to spare (Plan.copy_limit_bytes), and the others are waited for.
+Copies run on separate streams.  A longer lead over the op that waits for a copy hides more of it, but holds bytes
+longer.  If a plan fits only without a lead, its copies hold spare bytes of the budget (Plan.copy_limit_bytes), and ops
+wait for the other copies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OFFLOADED_STATE: tuple[tuple[str, ...], ...] = ((), (HISTORY,), (HISTORY, PARAME
 
 
 def copy_limit_within(budget_bytes: int, evaluator: PlanEvaluator, hints: Hints) -> int:
-    """Live bytes of the graph up to which copies hold theirs: what the budget leaves, unless hints say less."""
+    """Live bytes of the graph up to which copies hold bytes: the rest of the budget, unless hints state less."""
     limit_bytes = budget_bytes - evaluator.native_layout().other_bytes
     return limit_bytes if hints.copy_limit_bytes is None else min(limit_bytes, hints.copy_limit_bytes)
 
@@ -42,8 +42,7 @@ def with_copy_limit(plan: Plan, budget_bytes: int, evaluator: PlanEvaluator, hin
 
 
 def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    """The plan with the most of its copies hidden that fits; without a budget, or if none fits, the one that needs the
-    fewest bytes."""
+    """The plan with the longest copy lead that fits; if none fits, or without a budget, the one of fewest bytes."""
     if budget_bytes is not None:
         for copy_lead in COPY_LEADS:
             tried = replace(plan, copy_lead=copy_lead)
@@ -53,8 +52,7 @@ def with_longest_copy_lead(plan: Plan, budget_bytes: int | None, evaluator: Plan
 
 
 class HostBudget:
-    """What remains of the user's host budget, if there is one: ops that run one after the other have their workspace
-    there."""
+    """The remainder of the user's host budget, if there is one; ops share their host workspace, running one by one."""
 
     def __init__(self, graph: Graph, hints: Hints):
         self.graph, self.remaining_bytes = graph, hints.host_budget_bytes
@@ -64,7 +62,7 @@ class HostBudget:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing may be offloaded."""
+        """Whether no bytes are left to offload."""
         return self.remaining_bytes is not None and self.remaining_bytes < ALIGN
 
     def reserve(self, buffer: str) -> bool:
@@ -84,15 +82,15 @@ def activations(graph: Graph) -> list[str]:
 
 
 def carried_sums(graph: Graph) -> list[str]:
-    """What backward slices of the batch carry from one to the next: the sums of parameter gradients so far."""
+    """The sums that backward slices of the batch carry: the parameter gradients so far."""
     carried = (b for op in graph.ops for role, b in op.roles.items() if role.endswith((CARRY, OPEN)))
     return [*unique(b for b in carried if graph.buffers[b].kind == DIFF)]
 
 
 def crossing_gaps(graph: Graph, buffers: Collection[str], host: HostBudget) -> dict[Gap, Decision]:
-    """OFFLOAD for the gap of each buffer that leads from a forward op to a backward op, if there is one.
+    """OFFLOAD for the gap of each buffer between a forward op and a backward op, if there is one.
 
-    The longest gaps come first, since they free their bytes for longest: it matters where the host budget is small.
+    The longest gaps come first, because they free their bytes longest, which matters if the host budget is small.
     """
     kinds = [op.kind for op in graph.ops]
     crossing = []
@@ -104,7 +102,7 @@ def crossing_gaps(graph: Graph, buffers: Collection[str], host: HostBudget) -> d
 
 
 def long_gaps(uses: Mapping[str, list[Use]], buffers: Iterable[str]) -> list[Gap]:
-    """Gaps of `buffers` over which bytes are kept, longest first, but for those too short for a round trip."""
+    """Gaps of `buffers` that keep bytes, longest first, without those too short for a round trip."""
     gaps = []
     for buffer in buffers:
         own = uses.get(buffer, [])
@@ -119,7 +117,7 @@ def offload_state(
     graph: Graph, uses: Mapping[str, list[Use]], kinds: Collection[str], host: HostBudget
 ) -> dict[Gap, Decision]:
     """OFFLOAD for the last gaps of the persistent buffers of `kinds`, so that they are on the host between steps, and
-    for all their other gaps but the shortest: uses that follow each other closely share one residency."""
+    for all their other gaps except the shortest: uses in close succession share one residency."""
     names = [b.name for b in graph.persistent() if b.kind in kinds and b.name in uses and host.reserve(b.name)]
     gaps = [*(Gap(name, -1) for name in names), *long_gaps(uses, names)]
     return dict.fromkeys(gaps, Decision.OFFLOAD)

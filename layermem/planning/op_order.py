@@ -5,9 +5,9 @@
     net's order   concat.backward  crop.backward  ...the lower levels of a U-Net...  pool.backward     630 held between
     delayed       concat.backward  ...the lower levels of a U-Net...  crop.backward  pool.backward     300 held between
 
-An op is delayed to just before the first one that touches what it writes, or writes what it touches, so every op reads
-the same values, and sums are added in the same order.  An update in its way is delayed with it, if that is worth the
-gradient that waits.  Ops that read what may be recomputed stay: later, the parameters for that may have changed.
+An op is delayed until just before the first op that touches its results, or writes its operands, so every op reads the
+same values, and sums are added in the same order.  An update in between is delayed too, if that is worth holding its
+gradient.  Ops that read recomputable buffers stay: later, the parameters for a recomputation may have changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from layermem.planning.plan import ops_in_order
 
 
 def delay_growth(graph: Graph, order: Sequence[str]) -> list[str]:
-    """The order of a plan, recomputations included, with backward ops delayed where that holds fewer bytes."""
+    """The order of a plan, recomputations included, with backward ops delayed if that holds fewer bytes."""
     return [op.name for op in _Delays(graph).delay(ops_in_order(graph, tuple(order)))]
 
 
@@ -29,7 +29,7 @@ class _Delays:
         self.needed: set[str] = set()  # buffers that a later op touches
 
     def delay(self, ops: Sequence[Op]) -> list[Op]:
-        """From the last op to the first: what comes later has its place already."""
+        """Place the ops from the last to the first, so that all later ops already have their places."""
         later: list[Op] = []  # from the last op on
         for op in reversed(ops):
             after, moved = self._place(op, later)
@@ -40,7 +40,7 @@ class _Delays:
         return later[::-1]
 
     def _place(self, op: Op, later: Sequence[Op]) -> tuple[int, list[Op]]:
-        """How many of the later ops stay after `op`, and the updates that are delayed with it."""
+        """The number of later ops that stay after `op`, and the updates that are delayed with it."""
         growth = self._growth(op)
         if not self._may_move(op, BACKWARD) or growth <= 0:
             return len(later), []
@@ -68,6 +68,6 @@ class _Delays:
         return sum(buffer.nbytes for buffer in known if not buffer.persistent)
 
     def _conflict(self, op: Op, other: Op) -> bool:
-        """Whether the two have to stay in their order."""
+        """Whether the two ops have to stay in their order."""
         written = {*op.writes, *op.updates}
         return not (written.isdisjoint(other.touches) and {*other.writes, *other.updates}.isdisjoint(op.touches))

@@ -3,8 +3,8 @@
     ops      data   f1 f2 b2 b1   f1 f2 b2 b1   f1 f2 b2 b1   updates         f1: a forward op of one slice
     phases   [     1           ] [     2     ] [          3         ]         each begins with forward ops
 
-Slices have the same ops, so what recomputes is planned for the first slice, and the others follow it.  A step that is
-not sliced, or sliced in its first layers only, has one phase.
+Slices have the same ops, so recomputation is planned for the first slice, and the others follow it.  A step without
+slices, or with slices in its first layers only, has one phase.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from layermem.graph.ops import FORWARD, Graph, Op
 
 
 def forward_first(graph: Graph, forward: Iterable[Op]) -> list[str]:
-    """Names of all ops, phase by phase: first the forward ops, in the order of `forward`, then the others in that of
-    the graph."""
+    """Names of all ops, phase by phase: first those of `forward`, in this order, then the others in the graph's
+    order."""
     if len(graph.phases) == 1:
         return [op.name for op in forward] + graph.names_after_forward
     rank = {op.name: i for i, op in enumerate(forward)}
@@ -28,7 +28,7 @@ def forward_first(graph: Graph, forward: Iterable[Op]) -> list[str]:
 
 
 def with_later_slices(graph: Graph, segments: Sequence[Sequence[Op]]) -> list[list[Op]]:
-    """`segments` of the forward ops without later slices, with each of these where its model is."""
+    """`segments` of the forward ops of the first slice, with the same ops of later slices added to each."""
     if not graph.later_slices:
         return [list(ops) for ops in segments]
     followers: dict[str, list[Op]] = {}

@@ -1,6 +1,6 @@
-"""The way of a training step from its graphs to a checked program, stage after stage.
+"""The path of a training step from its graphs to a checked program, stage after stage.
 
-graphs      of the step, then of whatever else shares its arena              job.py, solver/jobs.py
+graphs      the step, then the other graphs that share its arena                job.py, solver/jobs.py
 partition   the slices and optional fusions of the fastest program           slice_search.py, fusion_choice.py
 strategy    an order of ops, and a decision for every gap between two uses   budget_search.py, strategies/
 lower       instructions and residencies                                     schedule/lower.py
@@ -33,26 +33,26 @@ from layermem.schedule.simulate import simulate
 
 
 def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
-    """`job`, in the slices of its fastest program under a strategy or a saved plan."""
+    """The attempt with `job` in the slices of its fastest program under a strategy or a saved plan."""
     return choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler))
 
 
 class Compiler(FusionChoice):
-    """A strategy, or a saved plan, over the graphs of an arena, for any budget."""
+    """Compiles the graphs of an arena under a strategy or a saved plan, for any budget."""
 
     def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
         super().__init__(arena, strategy, hints)
         self.search = BudgetSearch(as_entry(strategy), arena.graphs[0], arena.costs, arena, hints, self.build)
 
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
-        """`quick`: no search for the minimum."""
+        """The result of FusionChoice.compile_fused(); `quick`: without a search for the minimum."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
         joined = join_updates(program, self.arena.layouts[0].live_profile, self.build)
         self.arena.programs.check(joined, lambda: check(*joined.schedules))
         return joined
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
-        """The program of one plan; the search for offsets ends once they need no more than `target_bytes`."""
+        """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
         build = partial(self._build, plan, target_bytes)
         return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, build)
 
@@ -70,6 +70,6 @@ def compile(
     costs: Costs | None = None,
     hints: Hints = Hints(),
 ) -> Program:
-    """The fastest program of `graphs`, of which the first one trains."""
+    """The fastest program of `graphs`, the first of which trains; BudgetError if none fits."""
     arena = ArenaPlanner(graphs, costs or model_costs(graphs[0].device))
     return Compiler(arena, strategy or default_strategy(budget_bytes), hints).compile(budget_bytes)

@@ -8,9 +8,9 @@ wrapping round to the next step.  The order implies a decision for each gap:
     number of the gap    0     1             2   -1
     implied decision     KEEP  RECOMPUTE     KEEP RECOMPUTE
 
-RECOMPUTE frees the bytes, for the next use writes the buffer again: in this step, or, after the last use of a transient
-buffer, in the next one.  The last gap of a persistent buffer is KEEP.  Where a gap is KEEP, a plan may say OFFLOAD;
-so a plan lists only the gaps whose decision differs.  A strategy (registry.py) makes a plan for a number of bytes.
+RECOMPUTE frees the bytes, because the next use writes the buffer again: in this step or, after the last use of a
+transient buffer, in the next one.  The last gap of a persistent buffer is KEEP.  A plan may replace KEEP by OFFLOAD, so
+it lists only the gaps whose decision differs.  A strategy (registry.py) makes a plan for a number of bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from layermem.graph.ops import Graph, Op, uses_of
 
 
 class Decision(Enum):
-    """What becomes of a buffer's bytes during a gap."""
+    """The decision about a buffer's bytes during a gap."""
 
     KEEP = "keep"
     OFFLOAD = "offload"  # copied to the host, and back before the next use
@@ -34,7 +34,7 @@ class Decision(Enum):
 
 
 class Gap(NamedTuple):
-    """The interval after use number `use` (from 0) of `buffer`; -1 is the last one, which wraps round the step."""
+    """The interval after use number `use` (from 0) of `buffer`; -1 is the last gap, which wraps to the next step."""
 
     buffer: str
     use: int
@@ -54,12 +54,12 @@ class Plan:
     overlays   kinds of overlay (layers.Overlay) that may be used
     copy_lead  share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
                behind computation, 0 holds no bytes longer than needed
-    base       strategy that this plan began with, where `strategy` combines others; "" where it does not
-    slices     the slices of the graph that it was made for (graph/slices.py); "" without
-    spill      the file system of the spill file whose rates it was made with; "" without
-    fingerprint   of the graph that it was made for; "" where nothing says so
+    base       strategy that this plan started from, if `strategy` combines others, else ""
+    slices     the slices of the graph that it was made for (graph/slices.py), or ""
+    spill      the file system of the spill file whose rates it was made with, or ""
+    fingerprint   of the graph that it was made for; "" if unknown
 
-    copy_limit_bytes  live bytes of the graph up to which copies hold theirs; beyond, ops wait for them; None: no limit
+    copy_limit_bytes  live bytes of the graph up to which copies hold bytes; beyond, ops wait for copies; None: no limit
     """
 
     strategy: str
@@ -93,8 +93,8 @@ class Plan:
 
     @staticmethod
     def from_json(text: str, graph: Graph, path: str | None = None) -> Plan:
-        """The plan saved in `text`; InputError if it was made for another net, shape, device or precision, or if
-        it was edited into what the net does not have."""
+        """The plan saved in `text`; InputError if it was made for another net, shape, device or precision, or was
+        edited so that it does not match the net."""
         saved = _read_json(text, path)
         try:
             decisions = saved["decisions"] if "decisions" in saved else saved["fates"]
@@ -131,7 +131,7 @@ class Plan:
         return plan
 
     def validate(self, graph: Graph) -> None:
-        """Raise ValueError for the first thing that is not of `graph`, or that no plan says."""
+        """Raise ValueError for the first entry that does not match `graph` or is no valid plan."""
         if not isinstance(self.strategy, str):
             raise ValueError(f"its strategy is {self.strategy!r}")
         for name in self.order:
@@ -163,7 +163,7 @@ class Plan:
 
 
 def saved_slices(text: str) -> str:
-    """The slices (graph/step_slicer.py) of the step that a saved plan is for; "" where it has none, or is no plan."""
+    """The slices (graph/step_slicer.py) of the step that a saved plan is for; "" if it has none, or is no plan."""
     try:
         slices = json.loads(text)["slices"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -200,7 +200,7 @@ def program_order(graph: Graph) -> tuple[str, ...]:
 
 
 def is_size(value: object) -> bool:
-    """Whether `value` is a number of bytes that the native layout takes."""
+    """Whether `value` is a number of bytes that the native layout accepts."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NO_LIMIT
 
 

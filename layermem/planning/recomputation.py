@@ -1,11 +1,11 @@
-"""From segments of forward ops to a plan that keeps what leaves a segment and recomputes the rest.
+"""Turns segments of forward ops into a plan that keeps the outputs of each segment and recomputes the rest.
 
-    forward    segment by segment; kept: what a later segment reads, and what its op writes for backward beside it; what
-               cannot be recomputed; the whole last segment.  Where slices alternate, phase by phase (phases.py)
-    backward   in the graph's own order, so that gradients are summed in one order under every plan; before each
-               backward op, the forward ops are recomputed whose outputs it needs and that are not available
+    forward    segment by segment.  Kept: buffers that a later segment reads, with the stashes of the same ops; buffers
+               that cannot be recomputed; the whole last segment.  Alternating slices run by phases (phases.py)
+    backward   in the graph's own order, so that gradients are summed in one order under every plan; forward ops whose
+               outputs are needed and missing are recomputed right before the backward op
 
-Everything else follows from lifetimes: a value lives to its last use, and one that is written again was freed before.
+Everything else follows from lifetimes: a value lives until its last use, or is freed before it is written again.
 source  Kusumoto et al., NeurIPS 2019, section 3 (canonical strategy); Chen et al. 2016
 """
 
@@ -23,7 +23,7 @@ from layermem.planning.plan import INTRA, Plan
 
 
 class Candidate(NamedTuple):
-    """A plan with its live bytes, and the seconds of what it recomputes."""
+    """A plan with its live bytes, and the seconds of its recomputations."""
 
     live_bytes: int
     recompute_seconds: float
@@ -38,10 +38,10 @@ def segments_to_plan(
     hints: Hints = Hints(),
     keep_side_outputs: bool = True,
 ) -> Plan:
-    """The plan that recomputes every segment but the last; `hints` may say otherwise of single layers.
+    """The plan that recomputes every segment except the last; `hints` override this for single layers.
 
-    keep_side_outputs   what an op writes for backward alone stays where the op's output stays; otherwise it is
-                        recomputed, which rarely saves memory
+    keep_side_outputs   keep the buffers that an op writes only for backward if the op's output is kept; otherwise they
+                        are recomputed, which rarely saves memory
     """
     missing = _dropped_buffers(graph, segments, hints, keep_side_outputs)
     read_after_forward = graph.read_after_forward
@@ -57,7 +57,7 @@ def segments_to_plan(
 
 
 def _dropped_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hints, keep_side_outputs: bool) -> set[str]:
-    """Buffers that do not stay from the forward pass on."""
+    """Buffers that are freed after the forward pass."""
     segment_of = {op.name: i for i, ops in enumerate(segments) for op in ops}
     readers_of, last = graph.forward_readers, len(segments) - 1
     dropped: set[str] = set()
@@ -70,8 +70,8 @@ def _dropped_buffers(graph: Graph, segments: Sequence[Sequence[Op]], hints: Hint
                 continue
             readers = readers_of[name]
             if not readers and keep_side_outputs:
-                # Of what only backward reads, the readers of what was written with it count.  If it were freed where
-                # that stays, its op would run again all the same, and would need its inputs.
+                # For a buffer that only backward reads, the readers of its op's other outputs count.  If it were freed
+                # while these stay, its op would run again anyway, and would need its inputs.
                 readers = [reader for beside in producer.writes for reader in readers_of[beside]]
             if not all(segment_of[reader] == own for reader in readers):
                 continue
@@ -94,7 +94,7 @@ def _missing_producers(graph: Graph, wanted: Iterable[str], missing: Collection[
 
 
 def recompute_seconds(plan: Plan, again: Mapping[str, float]) -> float:
-    """Seconds of the ops that `plan` runs beyond their first time; `again`: of each of them (seconds_again)."""
+    """Seconds of the recomputations in `plan`; `again`: seconds of each op's recomputation (seconds_again)."""
     seen: set[str] = set()
     seconds = 0.0
     for name in plan.order:
@@ -115,8 +115,8 @@ def can_recompute(producer: Op, buffer: str) -> bool:
 
 
 def matches(op: Op, globs: Iterable[str]) -> bool:
-    """Whether a glob names the layer of `op`, or one of those that it fuses."""
-    layers = op.layers or (op.name.rpartition(".")[0],)  # an output has the name of its blob
+    """Whether a glob matches the layer of `op`, or one of the layers fused into it."""
+    layers = op.layers or (op.name.rpartition(".")[0],)  # a copy to the host is named after its blob
     return any(fnmatchcase(layer, glob) for glob in globs for layer in layers)
 
 

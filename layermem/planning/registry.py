@@ -1,11 +1,11 @@
-"""Strategies: how they are registered, and what they may evaluate while they plan.
+"""The registry of strategies, and the interface with which they evaluate plans.
 
     @strategy("mine", description="what it does in a line, and its source", order=65)
     def mine(graph, costs, budget_bytes, evaluator, hints):
         return Plan("mine", program_order(graph), {...})
 
-A file in strategies/ with such a function is all that a new strategy takes: the tables, `compare`, `fit`, the refusals
-and `auto` find it here, and read from its entry how to use it.
+A new strategy is one file in strategies/ with such a function: the tables, `compare`, `fit`, the refusals and `auto`
+find it here, and its entry states how they use it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from layermem.planning.plan import Decision, Gap, Plan
 from layermem.utils.text import choices
 
 T = TypeVar("T")
-MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies answer it with the plan that needs the fewest bytes
+MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies return the plan that needs the fewest bytes
 
 
 class NativeLayout(NamedTuple):
     """The training graph in native code, for strategies that search there (native/planning/liveness/layout.h).
 
     ops, buffers  ids by name;  overlay_bits  by kind of overlay
-    other_bytes   of persistent buffers that only other graphs of the arena touch: no plan of the graph counts them
+    other_bytes   bytes of persistent buffers that only other graphs of the arena touch; plans do not count them
     """
 
     graph: _native.LayoutGraph
@@ -41,31 +41,31 @@ class NativeLayout(NamedTuple):
 
 
 class PlanEvaluator(Protocol):
-    """What a strategy may evaluate of a plan (schedule/arena_planner.py answers, test nets and updates included), in
-    two threads if need be."""
+    """The properties of plans that a strategy may evaluate, in two threads if necessary (schedule/arena_planner.py
+    implements it, test nets and updates included)."""
 
     def live_bytes(self, plan: Plan) -> int:
-        """Most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
+        """The most bytes in use at one tick: quick, never above the peak, and nearly always equal to it."""
 
     def estimate_seconds(self, plan: Plan) -> float:
-        """Predicted seconds of a step, as if all bytes that copies free were wanted at once: quick, and never below
-        what the placed schedule takes."""
+        """Predicted seconds of a step, assuming that all bytes that copies free are needed at once: quick, and never
+        below the seconds of the placed schedule."""
 
     def fewest_offloads(self, plan: Plan, gaps: Sequence[Gap], budget_bytes: int) -> int | None:
-        """How many of `gaps`, none of state between steps, have to be offloaded beside the plan's decisions for it to
-        fit, the first ones first; None if all of them are too few."""
+        """The number of `gaps` (no state between steps) that have to be offloaded, in their order, in addition to the
+        plan's decisions, for it to fit; None if all of them are too few."""
 
     def without_offloads(
         self, plan: Plan, groups: Sequence[Sequence[Gap]], budget_bytes: int
     ) -> tuple[dict[Gap, Decision], float]:
-        """The decisions that are left, and their estimated seconds, once the offloads of one group after the other are
-        removed from a plan that fits: where it still fits and estimate_seconds() does not rise."""
+        """The decisions that remain, and their estimated seconds, after the offloads of one group after the other are
+        removed from a plan that fits: if it still fits and estimate_seconds() does not rise."""
 
     def native_layout(self) -> NativeLayout:
         """The graph that trains, fused updates included."""
 
     def cached(self, key: str, make: Callable[[], T]) -> T:
-        """What `make` returned at the first call for `key`: preparations that serve many budgets."""
+        """The result of `make` at the first call for `key`, for preparations that serve many budgets."""
 
 
 class Strategy(Protocol):
@@ -79,16 +79,16 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class StrategyEntry:
-    """A strategy and what it declares of itself.
+    """A strategy and the properties that it declares.
 
     order                     its place in help texts and tables
-    priority                  its place where strategies are tried in turn, the lowest number first
+    priority                  its place when strategies are tried in turn, the lowest number first
     compare_by_default        `compare` and `fit` run it unless the user names strategies
-    suggest_when_over_budget  a refusal says whether it fits
-    candidate_of_auto         `auto` looks at its plan
-    offloads                  its plans copy to the host; `auto` looks at these candidates first
-    fuses_updates             it plans the graph with fused updates: what it prepares serves only others that do
-    combines_others           it already chooses among the others: suggested only if no single one fits
+    suggest_when_over_budget  a refusal states whether it fits
+    candidate_of_auto         `auto` considers its plan
+    offloads                  its plans copy to the host; `auto` considers these candidates first
+    fuses_updates             it plans the graph with fused updates, and shares preparations only with others that do
+    combines_others           it chooses among the others, and is suggested only if no single one fits
     other_graphs              strategy of the test nets and updates that share the arena
     """
 
@@ -110,7 +110,7 @@ STRATEGIES: dict[str, StrategyEntry] = {}  # by name, in the order of tables; fi
 
 
 def strategy(name: str, *, description: str, **declared: Any) -> Callable[[Strategy], Strategy]:
-    """Register a strategy under `name`, with what it declares of itself (StrategyEntry)."""
+    """Register a strategy under `name`, with its properties (fields of StrategyEntry)."""
 
     def register(make: Strategy) -> Strategy:
         STRATEGIES[name] = StrategyEntry(name, description, make, **declared)
@@ -123,6 +123,7 @@ def strategy(name: str, *, description: str, **declared: Any) -> Callable[[Strat
 
 
 def get_strategy(name: str) -> StrategyEntry:
+    """The entry of a registered strategy; InputError, with the known names, for another name."""
     if name not in STRATEGIES:
         raise InputError(f"unknown strategy '{name}' ({choices(name, STRATEGIES)})")
     return STRATEGIES[name]
@@ -133,7 +134,7 @@ SAVED_PLAN = "saved plan"
 
 
 def as_entry(choice: Choice) -> StrategyEntry:
-    """The entry of a choice; that of a saved plan answers every budget with it."""
+    """The entry of a choice; the entry of a saved plan returns it for every budget."""
     if isinstance(choice, StrategyEntry):
         return choice
     if isinstance(choice, str):
@@ -151,24 +152,24 @@ def _fixed(plan: Plan) -> Strategy:
 
 
 def default_strategy(budget_bytes: int | None) -> str:
-    """The strategy of a user who names none."""
+    """The name of the strategy for users who name none."""
     return "liveness" if budget_bytes is None else "auto"
 
 
 def suggested_strategies() -> list[StrategyEntry]:
-    """What a refusal looks at: single strategies first, then those that combine them."""
+    """The strategies that a refusal considers: single strategies first, then those that combine them."""
     suggested = [entry for entry in STRATEGIES.values() if entry.suggest_when_over_budget]
     return sorted(suggested, key=lambda entry: (entry.combines_others, entry.priority, entry.order))
 
 
 def candidates_of_auto() -> list[StrategyEntry]:
-    """Whose plans `auto` looks at beside its own: those that offload first."""
+    """The strategies whose plans `auto` considers; those that offload come first."""
     candidates = [entry for entry in STRATEGIES.values() if entry.candidate_of_auto and not entry.combines_others]
     return sorted(candidates, key=lambda entry: (not entry.offloads, entry.priority, entry.order))
 
 
 def single_strategies() -> list[StrategyEntry]:
-    """Every strategy that a refusal suggests or `auto` looks at, by priority: no result of `auto` may be slower."""
+    """Every strategy that a refusal suggests or `auto` considers, by priority: no result of `auto` may be slower."""
     singles = [
         entry
         for entry in STRATEGIES.values()

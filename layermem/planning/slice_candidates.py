@@ -1,18 +1,18 @@
-"""Which slices of a training step are worth a look under a budget (graph/slices.py).
+"""Selects the slices of a training step that are considered under a budget (graph/slices.py).
 
     layers   data  conv1  conv2  pool1  conv3  pool2  ip  loss           bytes that cross the end of each layer
     bytes          8      8      2      4      1      0.1
-    bottlenecks                  *             *      *                  fewer than across any end before
+    bottlenecks                  *             *      *                  fewer bytes than at any earlier end
 
-    whole/k            the step from end to end: nothing crosses, and gradients of all parameters are held
-    conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, behind the op that needs the most bytes
+    whole/k            the step from end to end: no blob crosses, and gradients of all parameters are held
+    conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, after the op that needs the most bytes
 
-A range helps only if all ops behind it fit the budget as they are; that is known before anything is cut.  Each
-BatchNorm in it costs a pass more, and each pass holds what crosses it for all items: a range has few of them, and may
-begin behind the input, where a small blob crosses before the ops that do not fit.
+A range helps only if all ops after it fit the budget unchanged; that is known before anything is cut.  Each BatchNorm
+in it adds a pass, and each pass holds its border for all items: so a range has few BatchNorms, and may begin after the
+input, where a small blob crosses before the ops that do not fit.
 
-    ip/rows/k          weights whose update needs much of the budget, with their gradient and optimizer state, in so
-                       many bands of rows (graph/bands.py) that one of them does not
+    ip/rows/k          weights whose update needs much of the budget, with their gradient and optimizer state, in
+                       enough bands of rows (graph/bands.py) that one band needs little
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from layermem.utils.units import aligned
 
 
 def counts_of(items: int) -> list[int]:
-    """Into how many slices of whole items a batch is cut."""
+    """The numbers of slices that divide a batch into whole items."""
     return [count for count in SETTINGS.slice_counts if items % count == 0]
 
 
 def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
-    """(first, last) of the cuts to look at, as Cut has them: ranges from the input to a bottleneck, the shortest first,
-    then the whole step."""
+    """(first, last) of the cuts to consider, as in Cut: ranges from the input to a bottleneck, the shortest first, then
+    the whole step."""
     norms = [op.node for op in graph.of_kind(FORWARD) if needs_two_passes(op)]
     firsts = [op for op in graph.of_kind(FORWARD) if op.layers and _takes_blobs(graph, op)][:1]
     if norms:
@@ -51,13 +51,13 @@ def ranges(graph: Graph, budget_bytes: int) -> list[tuple[str, str]]:
 
 
 def cuts(graph: Graph, items: int, budget_bytes: int) -> Iterator[list[Cut]]:
-    """For each range the cuts of it, from the fewest slices to the most."""
+    """Yield the cuts of each range, from the fewest slices to the most."""
     for first, last in ranges(graph, budget_bytes):
         yield [Cut(first, last, count) for count in counts_of(items)]
 
 
 def row_bands(graph: Graph, budget_bytes: int) -> list[Bands]:
-    """The InnerProducts whose weights are worth to have in bands of rows, in the order of the net."""
+    """Bands of rows for the InnerProducts with large weights, in the order of the net."""
     products = [op for op in graph.of_kind(FORWARD) if isinstance(op.record, InnerProduct) and op.layers]
     layer_of = {op.roles["w0"]: op.layers[0] for op in products}
     found: list[Bands] = []
@@ -71,7 +71,7 @@ def row_bands(graph: Graph, budget_bytes: int) -> list[Bands]:
 
 
 def in_use_bytes(graph: Graph, op: Op) -> int:
-    """Aligned bytes that are in use while `op` runs, with every output that may lie over an input laid there."""
+    """Aligned bytes that are in use while `op` runs, with every permitted overlay applied."""
     nbytes = sum(aligned(graph.buffers[b].nbytes) for b in op.touches) + aligned(op.workspace_bytes)
     taken: set[str] = set()
     for overlay in op.overlays:
@@ -82,7 +82,7 @@ def in_use_bytes(graph: Graph, op: Op) -> int:
 
 
 def _bytes_of_nodes(graph: Graph) -> dict[int, int]:
-    """Bytes that are in use while the op of each node runs that needs the most."""
+    """For each node, the largest number of bytes in use while one of its ops runs."""
     in_use: dict[int, int] = {}
     for op in graph.ops:
         in_use[op.node] = max(in_use.get(op.node, 0), in_use_bytes(graph, op))
@@ -90,7 +90,7 @@ def _bytes_of_nodes(graph: Graph) -> dict[int, int]:
 
 
 def _late_first(graph: Graph, budget_bytes: int) -> list[Op]:
-    """The forward op behind the smallest bottleneck before all ops that do not fit, if there is one."""
+    """The forward op after the smallest bottleneck before all ops that do not fit, if there is one."""
     in_use = _bytes_of_nodes(with_fused_updates(graph))
     largest = max(in_use.values(), default=0)
     begin = min((n for n in in_use if n >= 0 and in_use[n] >= min(budget_bytes, largest)), default=-1)
@@ -99,7 +99,7 @@ def _late_first(graph: Graph, budget_bytes: int) -> list[Op]:
 
 
 def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
-    """Last ops of ranges from the input, behind which every op fits, in the order of the net."""
+    """Last ops of ranges from the input after which every op fits, in the order of the net."""
     graph = with_fused_updates(graph)
     in_use = _bytes_of_nodes(graph)
     largest = max((n for n in in_use if n >= 0), key=lambda n: in_use[n], default=-1)
@@ -116,8 +116,8 @@ def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
 
 
 def _ends(graph: Graph) -> Iterator[tuple[Op, list[int]]]:
-    """The last forward op of each node that has a backward, with the bytes of each activation that a forward op of a
-    later node reads from before; sources and their blobs left out."""
+    """The last forward op of each node that has a backward, with the bytes of each earlier activation that a forward op
+    of a later node reads; without sources and their blobs."""
     trained = {op.node for op in graph.ops if op.kind == BACKWARD}
     last_read: dict[str, int] = {}
     made: dict[str, int] = {}
@@ -134,5 +134,5 @@ def _ends(graph: Graph) -> Iterator[tuple[Op, list[int]]]:
 
 
 def _takes_blobs(graph: Graph, op: Op) -> bool:
-    """Whether an op is that of a layer with bottoms, not of a source."""
+    """Whether an op belongs to a layer with bottoms, not to a source."""
     return any(graph.buffers[b].kind == DATA for b in op.reads)

@@ -1,19 +1,18 @@
-"""Which slices a training step runs in, where the user leaves it to the planner.
+"""Chooses the slices of a training step if the user leaves them to the planner.
 
-    1  the step without slices, unless its bytes cannot be few enough: the answer, where it is nearly as fast as its ops
-       alone
+    1  the step without slices, unless its lower bound exceeds the budget: the answer if nearly as fast as its ops alone
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
-       the seconds of its ops, what it would take to free the bytes by which keeping everything is over the budget, and
-       the bytes below which no plan can go (planning/bounds.py)
+       the seconds of its ops, the seconds to free the bytes by which keeping everything exceeds the budget, and the
+       bytes below which no plan can go (planning/bounds.py)
     3  plans of the strategy for the most promising ones, two at a time (utils/parallel.py); cuts whose ops alone, or
-       whose lower bound, take longer than the best plan are left
-    4  more slices of the whole step than these, where they may take less time still: the judged seconds of few slices
-       are too low where much is over the budget
-    5  the fastest of these, placed; slices are taken only if they make the step faster, or fit where nothing else does
-    6  where that is far from the time of the ops, and there is memory to offload to: the same again, with the weights
-       that take much of the budget in bands of rows
+       whose lower bound, take longer than the best plan are skipped
+    4  more slices of the whole step, if they may be faster: the estimate for few slices is too low if the step is far
+       over the budget
+    5  the fastest of these, placed; slices are used only if they make the step faster, or if nothing else fits
+    6  if that is far from the time of the ops, and there is memory to offload to: steps 2 to 5 with the weights that
+       take much of the budget in bands of rows
     7  finer bands, for the same range and for a shorter one in half as many slices, while one of them is faster; then
-       that range with the bands as they are, and half as many slices: judging counts the copies of weights only roughly
+       that range with the same bands and half as many slices, because estimates count copies of weights only roughly
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -44,8 +43,7 @@ from layermem.utils.units import aligned
 
 
 def choose_slices(attempt: Attempt) -> Attempt:
-    """The attempt in the slices that the user names, or where they are AUTO_SLICES, in those with the fastest
-    program."""
+    """The attempt in the slices that the user names, or, for AUTO_SLICES, in the slices with the fastest program."""
     job, budget_bytes = attempt.job, attempt.budget_bytes
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
         return attempt
@@ -62,7 +60,7 @@ def choose_slices(attempt: Attempt) -> Attempt:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a search came to; infinite seconds where that does not fit."""
+    """The result of a search; `seconds` is infinite if it does not fit."""
 
     attempt: Attempt
     seconds: float
@@ -77,7 +75,7 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     """The fastest program below `seconds`, with batch slices or without; if none fits, the one with the fewest live
     bytes.
 
-    rows   the weights that are in bands of rows, as Slices has them: then others near the fastest are looked at too
+    rows   bands of rows, in the format of Slices; with them, slices near the fastest are also tried
     """
     job = attempt.job
     base = job.with_slices(rows) if rows else job
@@ -145,7 +143,7 @@ def _fastest_near(job: Job, planned: list[_Planned], budget_bytes: int, seconds:
 
 
 def _near(job: Job, slices: Slices, share: int, budget_bytes: int) -> dict[str, int]:
-    """Slices to look at beside these, whose bands of rows are for the budget over `share`; each with its share."""
+    """Slices to try in addition to these, whose bands of rows are for the budget over `share`; each with its share."""
     cut, rows = slices.cut, ",".join(map(str, slices.bands))
     if cut is None:
         return {}
@@ -156,7 +154,7 @@ def _near(job: Job, slices: Slices, share: int, budget_bytes: int) -> dict[str, 
 
 
 def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
-    """The next shorter range, in half as many slices; None where there is none."""
+    """The next shorter range, in half as many slices; None if there is none."""
     if slices.cut is None or slices.cut.count < 4:
         return None
     bands = ",".join(map(str, slices.bands))
@@ -192,19 +190,19 @@ def _is_slower(job: Job, budget_bytes: int, seconds: float) -> bool:
 
 
 def _rows(job: Job, budget_bytes: int) -> str:
-    """The bands of rows to look at, as Slices has them: of the weights that take much of the budget."""
+    """The bands of rows to try, in the format of Slices, for the weights that take much of the budget."""
     possible = []
     for bands in row_bands(job.whole, budget_bytes):
         try:
             job.with_slices(str(bands))
-        except InputError:  # the device has no such bands, or something reads all rows at once
+        except InputError:  # the device has no such bands, or an op reads all rows at once
             continue
         possible.append(str(bands))
     return ",".join(possible)
 
 
 def can_slice(job: Job) -> bool:
-    """Whether a range of layers that `auto` would look at can run in slices."""
+    """Whether a range of layers that `auto` would try can run in slices."""
     if job.slicer is None:
         return False
     for of_range in cuts(job.whole, job.slicer.items, least_bytes(job.whole)):
@@ -222,7 +220,7 @@ def can_slice(job: Job) -> bool:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A job in slices, and what is quickly known of it."""
+    """A job in slices, and its quick estimates."""
 
     job: Job
     live_bytes: int  # if everything is kept
@@ -235,17 +233,18 @@ class _Cut:
 
     @cached_property
     def ops_seconds(self) -> float:
-        """No plan is faster."""
+        """Seconds below which no plan can be."""
         return ops_seconds(self.graph, self.job.costs)
 
     @cached_property
     def least_bytes(self) -> int:
-        """No plan needs fewer."""
+        """Bytes below which no plan can go."""
         return least_bytes(self.graph, self.job.hints.host_budget_bytes)
 
     @cached_property
     def floor_bytes(self) -> int:
-        """What an op needs beside the persistent buffers: about the least without copies of these."""
+        """The most bytes that an op needs in addition to the persistent buffers, plus these: about the least without
+        copies of persistent buffers."""
         graph = with_fused_updates(self.graph)
         persistent_bytes = {b.name: aligned(b.nbytes) for b in graph.persistent()}
         own = (in_use_bytes(graph, op) - sum(persistent_bytes.get(b, 0) for b in op.touches) for op in graph.ops)
@@ -253,7 +252,7 @@ class _Cut:
 
     @cached_property
     def score(self) -> float:
-        """About the seconds of the best plan."""
+        """An estimate of the seconds of the best plan."""
         excess = max(0, self.live_bytes - self.budget_bytes)
         moved = max(0.0, self.floor_bytes - SETTINGS.tight_share * self.budget_bytes)
         if moved and self.job.hints.host_budget_bytes == 0:
@@ -263,16 +262,16 @@ class _Cut:
 
     @property
     def rank(self) -> tuple[float, int, int]:
-        """Those with the lowest ones are planned first."""
+        """The sort key: cuts with low ranks are planned first."""
         return self.score, self.floor_bytes if self.score == inf else 0, len(self.graph.ops)
 
 
 def _judge(
     job: Job, rows: str, budget_bytes: int, seconds: float, thorough: bool, enough_bytes: int | None = None
 ) -> Iterator[_Cut]:
-    """The cuts that may be faster than `seconds` within the budget, of a job with `rows` in bands; `thorough`: not the
-    promising ones alone; `enough_bytes`: of a range that keeps everything in these, or else in the budget, no more
-    slices."""
+    """Yield the cuts, of a job with `rows` in bands, that may be faster than `seconds` within the budget.  `thorough`:
+    include the unpromising ones; `enough_bytes`: if a range keeps everything in these (default: the budget), more
+    slices of it are skipped."""
     assert job.slicer is not None
     per_byte, ops, lowest = _seconds_per_byte(job), 0, seconds
     ranges = [*cuts(job.graphs[0], job.slicer.items, budget_bytes)]
@@ -299,7 +298,7 @@ def _judge(
 
 
 def _finer(job: Job, rows: str, budget_bytes: int, seconds: float, planned: Iterable[_Planned]) -> list[_Cut]:
-    """Cuts of the whole step that may be faster than `seconds`, those of a plan by now, beside the ones `planned`: the
+    """Cuts of the whole step that may be faster than `seconds`, the time of a plan, in addition to those `planned`: the
     cut of the lowest score, and the fewest slices that keep everything within the budget; `rows` as in _judge."""
     assert job.slicer is not None
     per_byte, known = _seconds_per_byte(job), {each.attempt.job.graphs[0].slices for each in planned}
@@ -322,7 +321,7 @@ def _finer(job: Job, rows: str, budget_bytes: int, seconds: float, planned: Iter
 
 
 def _sliced(job: Job, cut: str, rows: str) -> Job:
-    """InputError where it cannot be cut so."""
+    """The job with a cut and bands; InputError if it cannot be cut."""
     return job.with_slices(f"{cut},{rows}" if rows else cut)
 
 
@@ -332,11 +331,12 @@ def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:
 
 
 def ops_seconds(graph: Graph, costs: Costs) -> float:
+    """Seconds of all ops, each once, with the fused updates that save memory."""
     return sum(costs.op(op) for op in with_fused_updates(graph).ops)
 
 
 def _seconds_per_byte(job: Job) -> float:
-    """What it takes to recompute an average byte of activations, or to bring it back if that is quicker."""
+    """Seconds to recompute an average byte of activations, or to prefetch it if that is quicker."""
     forward = [op for op in job.whole.ops if op.kind == FORWARD]
     nbytes = sum(job.whole.buffers[b].nbytes for op in forward for b in op.writes)
     recompute = sum(job.costs.op(op) for op in forward) / max(1, nbytes)
@@ -348,7 +348,7 @@ def _seconds_per_byte(job: Job) -> float:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A cut with the plan of the strategy."""
+    """A cut with the strategy's plan."""
 
     attempt: Attempt
     live_bytes: int
@@ -356,8 +356,8 @@ class _Planned:
 
 
 def _plan(judged: list[_Cut], like: Attempt, budget_bytes: int, seconds: float) -> list[_Planned]:
-    """Plans, by the strategy of `like`, of the first cuts of `judged` that may be below `seconds`, two at a time; of
-    more of them, while nothing fits."""
+    """Plan the first cuts of `judged` that may be below `seconds` with the strategy of `like`, two at a time; more of
+    them while nothing fits."""
     planned: list[_Planned] = []
     waiting, ops, slower = list(judged), 0, 0
     while waiting:
@@ -387,19 +387,19 @@ def _plan(judged: list[_Cut], like: Attempt, budget_bytes: int, seconds: float) 
 
 
 def _plan_below(budget_bytes: int, seconds: float, attempt: Attempt) -> Plan | None:
-    """The plan of the strategy, or None where none takes less than `seconds`."""
+    """The plan of the strategy; None if no plan can take less than `seconds`."""
     if _is_slower(attempt.job, budget_bytes, seconds):
         return None
     return attempt.compiler.search.own_plan(budget_bytes)
 
 
 def _fitting(planned: list[_Planned], budget_bytes: int) -> list[_Planned]:
-    """Those within the budget, the fastest first."""
+    """The plans within the budget, the fastest first."""
     return sorted((each for each in planned if each.live_bytes <= budget_bytes), key=lambda each: each.seconds)
 
 
 def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Attempt | None:
-    """The fastest program below `seconds`, or None."""
+    """The fastest program below `seconds`; None if there is none."""
     best: Attempt | None = None
     for each in _fitting(planned, budget_bytes):
         if best is not None and each.seconds >= seconds:

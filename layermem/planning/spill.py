@@ -1,4 +1,4 @@
-"""The spill file as planning sees it: a folder, its file system, and the rates of that.
+"""The spill file as planning sees it: a folder, its file system, and that file system's rates.
 
 A spill file holds the host arena (backends/arena.py).  Its rates are measured (solver/spill_rates.py) and kept by file
 system (kept_costs.py), so that all plans of a folder agree.
@@ -19,7 +19,7 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 @dataclass(frozen=True)
 class FileSystem:
-    """`name` is what is printed, "ext4 on /dev/sda1"; `fingerprint` is another for each file system."""
+    """`name` is printed, for example "ext4 on /dev/sda1"; `fingerprint` identifies the file system."""
 
     name: str
     fingerprint: str
@@ -31,7 +31,7 @@ class FileSystem:
 
 @dataclass(frozen=True)
 class Spill:
-    """`write`, `read`: bytes per second to and from the device of the file system; `path`: where they are kept."""
+    """`write`, `read`: bytes per second to and from the file system's device; `path`: the file that caches them."""
 
     folder: str
     file_system: str
@@ -46,7 +46,7 @@ class Spill:
         return f"writes {self.write / 1e9:.3g} GB/s, reads {self.read / 1e9:.3g} GB/s"
 
     def __str__(self) -> str:
-        """What plans print: where offloaded bytes are, how fast, and where the rates are from."""
+        """The text in a plan's output: the place of offloaded bytes, its rates, and their origin."""
         again = f"measured on {self.measured_on}, or again with --measure" if self.measured_on else "measured"
         origin = "measured" if self.path is None else f"{again}; kept in {self.path}"
         return f"a spill file in {self.folder} ({self.file_system}): {self.rates} ({origin})"
@@ -60,12 +60,12 @@ class Spill:
 
     @property
     def values(self) -> dict[str, object]:
-        """For JSON, and for saved plans."""
+        """The values for JSON and saved plans."""
         return {"folder": self.folder, "file_system": self.file_system, "write": self.write, "read": self.read}
 
 
 def file_system_of(folder: str | os.PathLike[str]) -> FileSystem:
-    """That of a folder; OSError if there is none."""
+    """The file system of a folder; OSError if there is none."""
     path = os.path.realpath(folder)
     kind, source = _mounted(path)
     number = (os.statvfs(path).f_fsid if hasattr(os, "statvfs") else 0) or os.stat(path).st_dev
@@ -74,7 +74,7 @@ def file_system_of(folder: str | os.PathLike[str]) -> FileSystem:
 
 
 def _mounted(path: str) -> tuple[str, str]:
-    """Type and device of the file system that is mounted over `path`: of the mounts on the way to it the last one."""
+    """Type and device of the file system of `path`: of the mounts on its path, the last one."""
     found, best = ("file system", ""), ""
     if not MOUNTS.exists():
         return found

@@ -1,8 +1,8 @@
-"""Chen et al.'s search for segments: keep a checkpoint about every sqrt(n)-th byte, recompute what lies between.
+"""Chen et al.'s search for segments: keep a checkpoint about every sqrt(n)-th byte, recompute the ops between.
 
 A segment ends after an op once its ops have more than `threshold_bytes` of outputs.  The search over thresholds is
-memonger's: from 0, three rounds of threshold <- sqrt(kept x largest segment / 2), then six steps from the least to
-sqrt(2) of that.
+memonger's: three rounds of threshold <- sqrt(kept x largest segment / 2), starting at 0, then six steps from the
+smallest threshold to sqrt(2) times that.
 
 source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxnet-memonger
 """
@@ -33,7 +33,7 @@ STEPS = 6
 
 
 def sublinear_candidates(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> list[Candidate]:
-    """Every plan of the search; made once, since it is the same under any budget."""
+    """Every plan of the search; made once, because they are the same for any budget."""
     key = f"sublinear candidates {graph.fingerprint} {hints}"
     return evaluator.cached(key, lambda: _search(graph, costs, evaluator, hints))
 
@@ -102,7 +102,7 @@ def cut_places(graph: Graph, hints: Hints) -> list[Place]:
 
 
 def cut_segments(graph: Graph, threshold_bytes: float, places: Iterable[Place]) -> list[list[Op]]:
-    """Consecutive forward ops, each segment ended by an op that may end one, with over `threshold_bytes` in it."""
+    """Cut the forward ops into segments; each has over `threshold_bytes` and ends at an op that may end one."""
     segments: list[list[Op]] = [[]]
     gathered_bytes = 0
     for op, nbytes, may_end in places:

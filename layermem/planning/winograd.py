@@ -1,8 +1,8 @@
-"""What device cpu computes of a convolution in Winograd's form: less arithmetic, and transformed weights.
+"""The work of convolutions that device cpu computes in Winograd's form: less arithmetic, and transformed weights.
 
-F(m x m, 3x3) makes tiles of m x m outputs from (m + 2)^2 products per pair of channels, of images and weights that are
-transformed before, and sums that are transformed after.  Each launch of fprop and dgrad transforms the weights, so that
-slices of few images pay for it again and again.
+F(m x m, 3x3) makes tiles of m x m outputs from (m + 2)^2 products per pair of channels; images and weights are
+transformed before the products, sums after them.  Each launch of fprop and dgrad transforms the weights, so slices of
+few images repeat that cost.
 
 source  layermem/native/cpu/kernels/winograd.cpp, with the same choice of m by the shape of the whole batch
 """
@@ -15,12 +15,12 @@ from layermem.ops import Conv, ConvProblem, Deconv
 WINDOWS = (3, 3), (1, 1), (1, 1)  # kernel, stride and dilation
 MIN_CHANNELS = 32  # of a group
 MAX_PAD = 2
-SMALL_TILES, LARGE_TILES = 64, 48  # fewer tiles of 2x2 outputs do not pay for any transform, of 4x4 for larger ones
-GAIN = 0.9  # share of the products of 2x2 tiles, above which 4x4 ones do not pay
+SMALL_TILES, LARGE_TILES = 64, 48  # with fewer tiles, no transform pays; with fewer 4x4 tiles, m = 4 does not
+GAIN = 0.9  # share of the products of 2x2 tiles above which 4x4 tiles do not pay
 
 
 def winograd_tile(problem: ConvProblem, items: int) -> int:
-    """m of the form that a convolution of `items` images is computed in; 0 for a direct one."""
+    """m of the form in which a convolution of `items` images is computed; 0 for a direct convolution."""
     of_group = problem.c // problem.groups, problem.k // problem.groups
     if (problem.kernel, problem.stride, problem.dilation) != WINDOWS or min(of_group) < MIN_CHANNELS:
         return 0
@@ -31,13 +31,13 @@ def winograd_tile(problem: ConvProblem, items: int) -> int:
 
 
 def winograd_work(op: Op) -> tuple[int, int] | None:
-    """Multiplications and additions of the products, and bytes of the transformed weights that are written before and
-    read again; None for an op that is not computed in this form."""
+    """FLOPs of the products, and bytes of the transformed weights that are written and read again; None for an op that
+    is not computed in this form."""
     record = op.record
     if not isinstance(record, (Conv, Deconv)):
         return None
     problem = record.problem
-    pairs = op.flops // (2 * problem.macs)  # 0 of an op for the bias alone
+    pairs = op.flops // (2 * problem.macs)  # 0 for an op that computes only the bias gradient
     items = problem.n if record.part is None else problem.n // record.part.count * record.part.items
     m = winograd_tile(problem, items) if pairs else 0
     if not m:
@@ -52,5 +52,5 @@ def _tiles(problem: ConvProblem, items: int, m: int) -> int:
 
 
 def _products(problem: ConvProblem, items: int, m: int) -> int:
-    """Of each pair of channels."""
+    """Products of each pair of channels."""
     return (m + 2) ** 2 * _tiles(problem, items, m)

@@ -48,8 +48,7 @@ class ArenaPlanner:
 
     @cached_property
     def less_fused(self) -> ArenaPlanner | None:
-        """The planner of the same graphs with fewer fusions (Graph.less_fused); None if the step has no optional
-        fusions."""
+        """The planner of the same graphs with fewer fusions (Graph.less_fused); None if no fusion is optional."""
         if self.graphs[0].less_fused is None:
             return None
         return ArenaPlanner([graph.less_fused or graph for graph in self.graphs], self.costs)
@@ -146,8 +145,8 @@ class ArenaPlanner:
         return frozenset(gap.buffer for gap in gaps if self.graphs[0].buffers[gap.buffer].persistent)
 
     def live_profile(self, plan: Plan) -> list[int]:
-        """Bytes in use while each op runs, of the training step and then of the other graphs; live_bytes() is the
-        maximum."""
+        """Bytes in use while each op runs, of the training step and then of other graphs; their maximum is
+        live_bytes()."""
         offloaded_state = self._offloaded_state(plan)
         profile: list[int] = []
         for index, each in enumerate(self.plans(plan)):

@@ -25,6 +25,7 @@ class Timeline:
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
+    """Predicted start and end, in seconds, of each instruction and of the step."""
     free: dict[str, float] = {}
     start: list[float] = []
     end: list[float] = []

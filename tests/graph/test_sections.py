@@ -64,7 +64,7 @@ def test_a_repeated_backward_leaves_the_gradients_of_parameters_out():
 def test_the_diff_of_a_blob_is_that_of_its_oldest_version():
     step = BackwardRange(len(NAMES) - 1, 0)
     fused = graph_of("data", "loss", step, diffs=("conv1",))
-    apart = graph_of("data", "loss", step, diffs=("conv1",), apart=("conv1",))
+    apart = graph_of("data", "loss", step, diffs=("conv1",), unfused=("conv1",))
     assert NET.versions["conv1"] == ("conv1", "conv1'")
     assert diff_buffer(NET, "conv1", fused, step) == "conv1'.diff"  # a ReLU in the epilogue changes it in place
     assert diff_buffer(NET, "conv1", apart, step) == "conv1.diff" in apart.ops[-1].reads

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from layermem.backends.cuda import gemm_tiles, warpgroup
-from layermem.backends.cuda.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_FEW, PACKED_BF16, Tile
+from layermem.backends.cuda.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_MIXED_WIDTH, PACKED_BF16, Tile
 from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
 from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
@@ -89,9 +89,9 @@ class Check(NamedTuple):
     @contextmanager
     def tiles(self) -> Iterator[None]:
         """A context in which products choose only `tile`, and all run by warpgroups if it is one of theirs."""
-        kept = gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS
+        kept = gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.THRESHOLDS
         if isinstance(self.tile, WarpgroupTile):
-            warpgroup.PAYS = warpgroup.ALWAYS
+            warpgroup.THRESHOLDS = warpgroup.NO_THRESHOLDS
             if self.tile.is_packed:
                 of_others = (each for each in PACKED_TILES if each.products != self.tile.products)
                 warpgroup.PACKED_TILES = (self.tile, *of_others)
@@ -102,7 +102,7 @@ class Check(NamedTuple):
         try:
             yield
         finally:
-            gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.PAYS = kept
+            gemm_tiles.TILES, warpgroup.WARPGROUP_TILES, warpgroup.PACKED_TILES, warpgroup.THRESHOLDS = kept
 
 
 class Rounded:
@@ -158,7 +158,7 @@ def products(brief: bool) -> Iterator[Check]:
             for outputs in OF_PATCHES[last]:
                 make = partial(Exact, partial(by_patch, outputs, word=word))
                 yield Check(f"conv_fprop by a patch, {outputs} outputs{stored(word)}", precision, make)
-        for tile in [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[precision]][last]:
+        for tile in [tile for tile in ALL_TILES if tile.name in PACES_OF_MIXED_WIDTH[precision]][last]:
             yield Check(f"{OF_FEW.name}, {tile.name}", precision, partial(case_of, OF_FEW), tile)
 
 

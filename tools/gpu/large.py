@@ -23,7 +23,7 @@ from layermem.backends.cuda.gemm_tiles import (
     DGRAD,
     ENGINES,
     FPROP,
-    PACES_OF_FEW,
+    PACES_OF_MIXED_WIDTH,
     PACKED_BF16,
     WGRAD,
     Engine,
@@ -258,7 +258,7 @@ def of_fp32_images(blobs: Blobs) -> Iterator[Check]:
     """Yield checks of few channels and, if other blobs are in 16 bits, of all kernels that read single elements."""
     if blobs.wide_image:
         yield from blobs.checks(OF_DATA, ODD, engine_for(blobs.precision, blobs.word, wide_image=True).tiles)
-    few = [tile for tile in ALL_TILES if tile.name in PACES_OF_FEW[blobs.precision]]
+    few = [tile for tile in ALL_TILES if tile.name in PACES_OF_MIXED_WIDTH[blobs.precision]]
     yield from blobs.checks(OF_DATA[1:], FEW_CHANNELS, few)
     yield from (blobs.by_patch(outputs) for outputs in OF_PATCHES)
 

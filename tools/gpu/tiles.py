@@ -286,7 +286,7 @@ def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multipr
     """Yield the engine that computes all products of the problem by warpgroups, if there are kernels, even where it is
     slower."""
     call = replace(call_of(precision, capability), multiprocessors=multiprocessors)
-    with patch.object(warpgroup, "PAYS", warpgroup.ALWAYS):
+    with patch.object(warpgroup, "THRESHOLDS", warpgroup.NO_THRESHOLDS):
         engine = warpgroup.engine_of(call, "x0", problem)
     if engine.by_warpgroups:
         yield engine
@@ -364,7 +364,7 @@ def tile_of(function: str) -> str:
         return WARPGROUPS + found["tile"]
     if found["patch"]:
         return f"patch {found['tile']}"
-    kind = {"1": "single ", str(gemm_tiles.FEW): "few "}.get(found["width"], "")
+    kind = {"1": "single ", str(gemm_tiles.MIXED_WIDTH): "few "}.get(found["width"], "")
     return kind + found["tile"]
 
 

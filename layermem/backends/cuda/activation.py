@@ -1,4 +1,4 @@
-"""Activations: one kernel per function and direction, with the record's alpha, beta and gamma as they are."""
+"""Activations: one kernel per function and direction, which reads the record's alpha, beta and gamma."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.launch import Launch, ceil_div, divider, launch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask, Tensor
 
-PER_BLOCK = 2048  # elements: 256 threads, two groups of four each
+PER_BLOCK = 2048  # elements: 256 threads with two groups of four each
 
 
 class Parameters(TypedDict):
@@ -67,7 +67,7 @@ def pointwise_backward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
 
 
 def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool, suffix: str = "") -> Launch:
-    """dx = factor dy; `suffix`: as CudaCall has it."""
+    """dx = factor dy; `suffix` as in CudaCall."""
     return launch(
         "activation",
         f"scaled_backward{suffix}",
@@ -87,7 +87,7 @@ def scale_gradient(x: Tensor, dx: int, dy: int, factor: float, accumulate: bool,
 
 
 def relu_in_place(y: Tensor, address: int, mask: int, largest_zero: float) -> Launch:
-    """y = max(y, 0), with its mask unless that is 0."""
+    """y = max(y, 0), with its mask unless that address is 0."""
     return launch(
         "activation",
         "relu_forward_mask" if mask else "relu_forward",

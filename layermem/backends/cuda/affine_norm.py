@@ -1,7 +1,7 @@
-"""AffineNorm: the launches of a BatchNorm with its Scale, and the moving averages of its own.
+"""AffineNorm: the launches of a BatchNorm with its Scale, and separate moving averages.
 
-A training forward takes the batch's mean and variance from averages in the workspace of which nothing is kept.  Shares
-of them move the averages of the layer.
+A training forward computes the batch's mean and variance as averages in the workspace with factor 0 for the old values.
+These move the averages of the layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fused_bytes(op: AffineNorm, roles: Collection[str]) -> int:
 
 
 def forward_workspace_bytes(op: AffineNorm, roles: Collection[str]) -> int:
-    """Two vectors of statistics and a weight, behind what the fused op takes where it runs."""
+    """Bytes of two vectors of statistics and a weight, in addition to the workspace of the fused op, if that runs."""
     own = 2 * aligned(FLOAT * op.channels) + aligned(FLOAT)
     return own if op.global_stats else fused_bytes(op, roles) + own
 
@@ -56,7 +56,7 @@ def affine_norm_forward(op: AffineNorm, call: CudaCall) -> Iterator[Launch]:
 
 
 def global_statistics(op: AffineNorm, call: CudaCall, mean: int, inv_std: int, weight: int) -> Iterator[Launch]:
-    """Those of the averages, which are of weight 1."""
+    """Compute mean and inv_std from the averages, whose weight is 1."""
     yield from filled(call, weight, 1, 1.0)
     averages = {"w0": call["w2"], "w1": call["w3"], "w2": weight}
     yield normalization.global_statistics(op.fused.norm, replace(call, addresses=averages), mean, inv_std)

@@ -1,4 +1,4 @@
-"""What all kernels of the cuda backend share: the call that an op is bound to, its launches, and the registry.
+"""Common parts of all kernels of the cuda backend: the call that an op is bound to, its launches, and the registry.
 
     @kernel(Pointwise, "forward")
     def pointwise_forward(op: Pointwise, call: CudaCall) -> Iterator[Launch]:
@@ -22,24 +22,24 @@ NO_ERROR = -(2**31)  # an error flag as long as every label is valid
 
 
 def suffix(storage: str) -> str:
-    """Behind the names of kernels for blobs in this storage (KernelCall)."""
+    """Suffix of the names of kernels for blobs in this storage (KernelCall)."""
     return f"_{storage}" if storage else ""
 
 
 def itemsize(storage: str) -> int:
-    """Bytes of an element of such a blob."""
+    """Bytes of an element of a blob in this storage."""
     return ITEMSIZE[NARROW[storage]] if storage else FLOAT
 
 
 @dataclass(frozen=True)
 class CudaCall(KernelCall):
-    """A bound op; addresses are the device's.
+    """A bound op; addresses are device addresses.
 
-    precision    of matrix products, one of gemm_tiles.ENGINES
-    error_flag   address of an int that kernels raise to the largest invalid label; 0 where the op reads no labels
-    capability   of the GPU: "90" for sm_90; without one the engine of every GPU computes products
-    multiprocessors   of the GPU; 0 for as many as the nominal one has.  They change grids, and no bit
-    step_scalars   address of what changes from step to step (step_scalars.py)
+    precision    precision of matrix products, one of gemm_tiles.ENGINES
+    error_flag   address of an int that kernels raise to the largest invalid label; 0 if the op reads no labels
+    capability   compute capability, "90" for sm_90; without one the engine for every GPU computes products
+    multiprocessors   their number; 0 means that of the nominal GPU.  They change grids, but no bit of a result
+    step_scalars   address of the values that change from step to step (step_scalars.py)
     """
 
     precision: str = "fp32"
@@ -50,24 +50,24 @@ class CudaCall(KernelCall):
 
     @property
     def suffix(self) -> str:
-        """Behind the names of kernels for blobs in 16 bits."""
+        """Suffix of the names of kernels for 16-bit blobs."""
         return suffix(self.storage)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element of such a blob, or of a float."""
+        """Bytes of an element of a 16-bit blob, or of a float."""
         return itemsize(self.storage)
 
     def sums(self, role: str) -> bool:
-        """Whether the op adds to the sum `role`: it has the role itself, or what slices of the batch carry of it."""
+        """Whether the op adds to the sum `role`: it has the role itself, or its carry between slices of the batch."""
         return role in self or role + CARRY in self
 
     def carry(self, role: str, otherwise: int = 0) -> int:
-        """The address of what slices of the batch carry of `role`; `otherwise` where the op computes it whole."""
+        """The address of the carry of `role` between slices of the batch; `otherwise` if the op computes it whole."""
         return self.addresses.get(role + CARRY, otherwise)
 
     def open(self, role: str) -> int:
-        """The address of what slices of the batch leave open of `role`, 0 where they leave nothing."""
+        """The address of the open sums of `role` between slices of the batch; 0 without any."""
         return self[role + OPEN]
 
 
@@ -76,12 +76,12 @@ kernel = cuda_kernels.kernel
 
 
 def sums_role(role: str, roles: Collection[str]) -> bool:
-    """CudaCall.sums, of the roles of an op."""
+    """The result of CudaCall.sums for the roles of an op."""
     return role in roles or role + CARRY in roles
 
 
 def whole_batch(tensor: Tensor, part: BatchSlice | None) -> Tensor:
-    """The blob of all items, from that of the items of `part`."""
+    """The blob of the whole batch, given the blob of the items of `part`."""
     if part is None:
         return tensor
     rows, *others = tensor.shape
@@ -89,7 +89,7 @@ def whole_batch(tensor: Tensor, part: BatchSlice | None) -> Tensor:
 
 
 class Workspace:
-    """Hands out a workspace from its start, in aligned pieces; from address 0 on it counts the bytes needed."""
+    """Allocates aligned pieces of a workspace from its start; from address 0 on it counts the bytes needed."""
 
     def __init__(self, address: int = 0):
         self.start = self.next = address
@@ -100,5 +100,5 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """Handed out so far."""
+        """Bytes that were allocated so far."""
         return self.next - self.start

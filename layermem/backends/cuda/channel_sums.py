@@ -1,4 +1,4 @@
-"""Sums per channel over everything else (cuda/channel_sums.cuh), and their split into parts."""
+"""Sums per channel over all other axes (cuda/channel_sums.cuh), and their split into parts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, Tensor
 from layermem.utils.units import aligned
 
-BLOCKS = 1056  # of a sum with rows enough: eight on each of 132 multiprocessors, and as many on any other GPU
-MIN_ROWS = 8  # that a thread sums before the rows are split further
-MAX_LANES = 32  # across the columns
+BLOCKS = 1056  # of a sum with enough rows, on every GPU: eight per multiprocessor of 132
+MIN_ROWS = 8  # rows that a thread sums before rows are split further
+MAX_LANES = 32  # threads across the columns
 
 C = TypeVar("C", bound="Columns")
 
@@ -23,25 +23,25 @@ C = TypeVar("C", bound="Columns")
 class Columns:
     """A blob [outer][columns][inner], whose outer x inner rows are split into parts by its shape alone.
 
-    first, here   which blocks of `outer` are at hand, where slices of a batch sum it; none: all of them
-    alike         columns of the whole batch, where these are those of some of its items: rows are split as for all
+    first, here   for a slice of the batch, the first of its blocks of `outer` and their number; 0: all blocks
+    alike         columns of the whole batch, if these belong to some of its items: rows are split as for the batch
     """
 
     outer: int
     columns: int
     inner: int = 1
-    pitch: int = 0  # columns in memory, where these are not all
+    pitch: int = 0  # columns in memory; 0: the same as `columns`
     first: int = 0
     here: int = 0
     alike: int = 0
 
     @classmethod
     def of(cls: type[C], tensor: Tensor, axis: int = 1) -> C:
-        """The blob as Caffe's `axis` divides it."""
+        """The blob divided at Caffe's `axis`."""
         return cls(*tensor.around(axis))
 
     def within(self: C, part: BatchSlice | None) -> C:
-        """The blob of the whole batch, of which this one is a slice."""
+        """The blob of the whole batch, of which this blob is a slice."""
         if part is None:
             return self
         each = self.outer // part.count
@@ -53,12 +53,12 @@ class Columns:
 
     @property
     def v(self) -> int:
-        """Columns that a lane reads at once."""
+        """Columns that a thread reads at once."""
         return vector_width(self.columns, self.pitch) if self.inner == 1 else 1
 
     @property
     def lanes(self) -> int:
-        """Across the columns; where a channel is contiguous in memory, all lanes run along it."""
+        """Threads across the columns; with several elements per channel in a row, all threads run along these."""
         return min(MAX_LANES, 1 << (self.columns // self.v - 1).bit_length()) if self.inner == 1 else 1
 
     @property
@@ -74,7 +74,7 @@ class Columns:
 
     @property
     def parts_here(self) -> range:
-        """Parts that the rows at hand meet."""
+        """Parts that the rows of this slice belong to."""
         if not self.here:
             return range(self.parts)
         begin, end = self.first * self.inner, (self.first + self.here) * self.inner
@@ -82,12 +82,12 @@ class Columns:
 
     @property
     def ends_here(self) -> bool:
-        """Whether the rows at hand are the last."""
+        """Whether the rows of this slice are the last."""
         return not self.here or self.first + self.here == self.outer
 
     def runs(self, open_sums: int) -> list[tuple[tuple[int, int], StructValues]]:
-        """Grid and struct of each launch over the rows at hand.  `open_sums` holds one part that is not finished: where
-        an earlier slice began one and another is left to the next slice, the first is a launch of its own."""
+        """Grid and struct of each launch over the rows of this slice.  `open_sums` holds one unfinished part: if an
+        earlier slice began one part and the next slice continues another, the first part has its own launch."""
         here = self.parts_here
         begun = self.first * self.inner % self.rows_each != 0
         left = (self.first + self.here) * self.inner % self.rows_each != 0 and not self.ends_here
@@ -119,16 +119,16 @@ class Columns:
         return self.across, self.parts
 
     def part_bytes(self) -> int:
-        """Workspace of channel_sums: [parts][columns] floats; none where there is one part, or slices carry them."""
+        """Workspace bytes of channel_sums: [parts][columns] floats; 0 for one part, or if slices carry the sums."""
         return FLOAT * self.parts * self.columns if self.parts > 1 and not self.here else 0
 
     def carried(self, address: int, terms: int = 1) -> tuple[int, int]:
-        """Of what slices carry at `address`: sums of `terms` terms by part, and those of threads in an open part."""
+        """Addresses of the sums of `terms` terms by part, and of the threads' sums of an open part, in a carry."""
         return address, address + aligned(FLOAT * terms * self.parts * self.columns)
 
     @property
     def leaves_part(self) -> bool:
-        """Whether a slice, of as many rows as are at hand, ends within a part."""
+        """Whether a slice of this size ends within a part."""
         ends = range(self.here, self.outer, self.here) if self.here else ()
         return any(end * self.inner % self.rows_each for end in ends)
 
@@ -142,10 +142,10 @@ class Columns:
 def channel_sums(
     at: Columns, y: int, x: int, accumulate: bool, workspace: int, *, kind: str = "", b: int = 0, suffix: str = ""
 ) -> Iterator[Launch]:
-    """y [columns] = or += sums over the rows of x (kind "_product", "_prelu": with b); workspace: at.part_bytes().
-    `suffix`: as CudaCall has it, if x is in 16 bits.
+    """y [columns] = or += sums over the rows of x (times b for the kinds "_product" and "_prelu").
 
-    With a slice of a batch, `workspace` is what slices carry, at.carry_bytes(), and only the last one writes y.
+    workspace   at.part_bytes() bytes; for a slice of a batch, the carry, and only the last slice writes y
+    suffix      as in CudaCall, if x is in 16 bits
     """
     parts, open_sums = at.carried(workspace) if at.here else (workspace, 0)
     one = at.parts == 1
@@ -164,8 +164,8 @@ def merge_parts(parts: int, columns: int, y: int, x: int, accumulate: bool) -> L
 
 
 def merge_lanes(parts: int, most: int = MAX_LANES) -> int:
-    """Lanes across the columns of a block that merges all parts: the fewer, the more threads share out the parts, until
-    each has MIN_ROWS of them or less."""
+    """Threads across the columns of a block that merges all parts: the fewer, the more threads share the parts, until
+    each has at most MIN_ROWS of them."""
     lines = min(THREADS, 1 << max(0, ceil_div(parts, MIN_ROWS) - 1).bit_length())
     return min(most, THREADS // lines)
 

@@ -1,9 +1,9 @@
-"""Launches that check products on a GPU (cuda/check.cu): operands of whole numbers, of which every kernel must make the
-same bits, convolutions computed naively, and comparisons.
+"""Launches that check products on a GPU (cuda/check.cu): integer operands, for which every kernel must compute the same
+bits, naive convolutions, and comparisons.
 
-An inner product is the convolution of images of one pixel (inner_product.conv_problem).  `storage` is "" or the word of
-NARROW of the type of image and maps; weights and their gradients are in fp32.  Where a product is too large to be
-computed naively, `every` says which part of it is: of the runs of 32 elements one in so many.
+An inner product is the convolution of images of one pixel (inner_product.conv_problem).  `storage` is "" or the NARROW
+name of the type of image and maps; weights and their gradients are in fp32.  If a product is too large for a naive
+computation, one of `every` runs of 32 elements is computed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from layermem.backends.cuda.wgrad import sum_parts
 from layermem.ops import ConvProblem
 
 RUN, WARP = 32, 32  # elements of a run; threads of a warp
-MOST_BLOCKS = 264  # of a comparison
-PART_WINDOWS = 4096  # that a thread of naive_wgrad adds, where there are images enough
-FOUND = 2  # numbers that a warp of a comparison leaves
+MOST_BLOCKS = 264  # limit of a comparison
+PART_WINDOWS = 4096  # summed by a thread of naive_wgrad, if there are enough images
+FOUND = 2  # numbers that a warp of a comparison writes
 
 
 def draw_whole_numbers(y: int, count: int, seed: int, storage: str = "") -> Launch:
-    """y [count] = numbers from -2 to 2, drawn by `seed` and place, the same in every type."""
+    """y [count] = numbers from -2 to 2, determined by `seed` and index, the same in every type."""
     function = f"draw_whole_numbers{suffix(storage)}"
     return launch("check", function, "WholeNumbersArgs", ceil_div(count, THREADS), y=y, count=count, seed=seed)
 
@@ -63,7 +63,7 @@ def naive_wgrad_workspace_bytes(problem: ConvProblem) -> int:
 
 
 def _parts(problem: ConvProblem) -> int:
-    """Sums of some images each, which threads compute side by side."""
+    """The number of partial sums over images, which different threads compute."""
     return min(problem.n, ceil_div(problem.positions, PART_WINDOWS))
 
 
@@ -74,7 +74,7 @@ def _naive(
         "check",
         f"{function}{suffix(storage)}",
         "NaiveArgs",
-        (ceil_div(_looked_at(count, every), THREADS), parts),
+        (ceil_div(_compared(count, every), THREADS), parts),
         base=places,
         problem=problem_struct(problem),
         count=count,
@@ -83,8 +83,8 @@ def _naive(
 
 
 def every_of(problem: ConvProblem, pitch: int, most_macs: int) -> int:
-    """`every` by which a product of the problem takes about that many multiplications and no more: one that meets all
-    columns of what is written, whose rows are of `pitch` elements."""
+    """The smallest `every` with which a product computes at most about `most_macs` multiplications and reaches all
+    columns of its result, whose rows have `pitch` elements."""
     every = max(1, ceil_div(problem.macs, most_macs))
     while gcd(every, pitch) > 1:
         every += 1
@@ -92,7 +92,7 @@ def every_of(problem: ConvProblem, pitch: int, most_macs: int) -> int:
 
 
 def compare(found: int, got: int, wanted: int, count: int, itemsize: int, *, every: int = 1) -> Launch:
-    """`found` has found_bytes() for differences() of two blobs of elements of 4 or 2 bytes."""
+    """Compare two blobs with elements of `itemsize` (4 or 2) bytes; `found` has found_bytes() for differences()."""
     return launch(
         "check",
         f"compare_{8 * itemsize}",
@@ -111,23 +111,23 @@ def found_bytes(count: int, every: int = 1) -> int:
 
 
 class Differences(NamedTuple):
-    """The number of elements of other bits, and the first of them; -1 if there is none."""
+    """The number of elements with different bits, and the index of the first; -1 if there is none."""
 
     number: int
     first: int
 
 
 def differences(found: np.ndarray) -> Differences:
-    """Of what a comparison left: uint32."""
+    """The result of a comparison, from the uint32 numbers that it wrote."""
     numbers, firsts = found.reshape(-1, FOUND).T
     number = int(numbers.sum(dtype=np.uint64))
     return Differences(number, int(firsts.min()) if number else -1)
 
 
 def _compare_blocks(count: int, every: int) -> int:
-    return min(MOST_BLOCKS, ceil_div(_looked_at(count, every), THREADS))
+    return min(MOST_BLOCKS, ceil_div(_compared(count, every), THREADS))
 
 
-def _looked_at(count: int, every: int) -> int:
-    """Elements of the runs that are looked at; the last may be beyond the blob."""
+def _compared(count: int, every: int) -> int:
+    """Elements of the compared runs; the last run may end beyond the blob."""
     return ceil_div(ceil_div(count, RUN), every) * RUN

@@ -1,11 +1,11 @@
-"""Records of GPUs whose kernels were checked, and what a step does without where some are wrong.
+"""Records of GPUs whose kernels were checked, and the fallbacks of a step if some kernels are wrong.
 
     <cache>/checked/<GPU>-<driver>-<digest of the kernels>.json    {"convolution_tf32": "", "pooling": ""}
 
-A record has what is wrong with the kernels of each family and module (recorded.keys_of), "" for nothing.  What a step
-launches and no record has is checked before its plan is made: by selftest.py in a process of its own, which a kernel
-that fails or does not end takes with it; the next process goes on behind that kernel.  Ranks of one machine share a
-record: the first one to lock it checks, the others read what it wrote.
+A record has a text for each family and module (recorded.keys_of): the error of its kernels, or "".  Kernels of a step
+without a record are checked before its plan is made.  selftest.py checks them in a separate process, because a kernel
+that fails or hangs ends its process; the next process continues with the kernel after that one.  Ranks of one machine
+share a record: the first one to lock it checks, the others read the result.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from layermem.planning.gpus import TENSOR_CORES
 from layermem.planning.kept_costs import kept_folder
 from layermem.utils.files import write_atomically
 
-SWITCH = "LAYERMEM_CHECK"  # "off": nothing is checked
-LAUNCH_SECONDS = 5.0  # of an op: one that takes longer does not end
-START_SECONDS = 600.0  # of all else between two lines, such as compiling a module
+SWITCH = "LAYERMEM_CHECK"  # "off" disables all checks
+LAUNCH_SECONDS = 5.0  # time limit of an op
+START_SECONDS = 600.0  # time limit of other work between two lines, such as compiling a module
 MODULE = "layermem.backends.cuda.selftest"
-Results = Mapping[str, str]  # what is wrong, by key of recorded.keys_of
+Results = Mapping[str, str]  # key of recorded.keys_of -> error
 
 
 @dataclass(frozen=True)
 class CheckedGpu:
-    """A GPU, with the kernels of a precision of products and a storage of activations."""
+    """A GPU, and the precision of products and storage of activations of the checked kernels."""
 
     gpu: Gpu
     precision: str
@@ -69,7 +69,7 @@ class CheckedGpu:
         return f"{self.gpu.name}, driver {self.driver}"
 
     def read(self) -> dict[str, str]:
-        """The record; empty where there is none, or none that can be read."""
+        """The record; empty if there is none, or if it cannot be read."""
         with suppress(OSError, ValueError, AttributeError):
             saved = json.loads(self.path.read_text(encoding="utf-8"))
             return {str(key): str(text) for key, text in saved.items()}
@@ -83,7 +83,7 @@ class CheckedGpu:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process of this machine at a time, where the cache can be written."""
+        """Lock the record against other processes of this machine, if the cache is writable."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = self.path.with_suffix(".lock").open("w")
@@ -96,7 +96,7 @@ class CheckedGpu:
 
 
 def digest() -> str:
-    """Changes with the kernels: their sources, or the files that are loaded instead."""
+    """A hash of the kernels: of their sources, or of the files that are loaded instead."""
     hashed = hashlib.blake2b(repr(build.FLAGS).encode())
     for path in sorted(SOURCES.glob("*.cu*")):
         hashed.update(path.name.encode() + path.read_bytes())
@@ -114,8 +114,8 @@ def is_switched_off() -> bool:
 
 
 def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
-    """Check what the step launches and no record has; whether families are off that were not, so that the graphs must
-    be made again.  DeviceError where kernels are wrong that nothing can stand in for."""
+    """Check the kernels of the step that no record covers; return whether this turned families off, so that the graphs
+    must be made again.  DeviceError if wrong kernels have no fallback."""
     needed = keys_of_step(device, graphs, checked.gpu)
     results = checked.read()
     if needed - results.keys():
@@ -141,7 +141,7 @@ def check_step(checked: CheckedGpu, device: Device, graphs: Sequence[Graph], say
 def _check(
     checked: CheckedGpu, needed: Collection[str], missing: Sequence[str], known: Results, say: Callable[[str], None]
 ) -> Results:
-    """The results of what is `missing`, which are kept; none where no process can use the GPU beside this one."""
+    """Check the `missing` keys and save the results; none if no other process can use the GPU now."""
     began = time.perf_counter()
     try:
         found = self_test(checked, missing, known)
@@ -155,7 +155,7 @@ def _check(
 
 
 def summary(results: Results, path: Path) -> str:
-    """What is wrong, behind a sentence on the check."""
+    """The wrong families, after a sentence about the check; "" if all are right."""
     wrong = {family_of_key(key) for key, text in results.items() if text}
     if not wrong:
         return ""
@@ -165,7 +165,7 @@ def summary(results: Results, path: Path) -> str:
 
 
 def check_all(gpu: Gpu) -> tuple[CheckedGpu, dict[str, str]]:
-    """Check all kernels of the self-test that the GPU can run, whatever its record has."""
+    """Check all kernels of the self-test that the GPU can run, whatever its record states."""
     ahead.compile_missing(ahead.modules_of(gpu.capability, is_all=True), gpu.capability)
     checked, results = CheckedGpu(gpu, "fp32", FP32), dict[str, str]()
     for precision in ENGINES if int(gpu.capability) >= TENSOR_CORES else ("fp32",):
@@ -179,7 +179,7 @@ def check_all(gpu: Gpu) -> tuple[CheckedGpu, dict[str, str]]:
 
 
 def self_test(checked: CheckedGpu, keys: Sequence[str] | None, known: Results) -> dict[str, str]:
-    """What is wrong with each of `keys`, or with all that the GPU can run; `known` is of others."""
+    """The errors of `keys`, or of all kernels that the GPU can run; `known` has the results of other keys."""
     results: dict[str, str] = {}
     while True:
         done = {**known, **results}
@@ -202,14 +202,14 @@ def self_test(checked: CheckedGpu, keys: Sequence[str] | None, known: Results) -
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What a process was about when it ended: a key, "" before the first launch; and what happened."""
+    """The key that a process was checking when it ended, "" before the first launch; and a description of the end."""
 
     key: str
     text: str
 
 
 def _run(request: Mapping[str, Any]) -> tuple[dict[str, str], Unfinished | None]:
-    """What one process says of the kernels, and how it ended, if that is not by itself."""
+    """The results of one process, and how it ended, unless it completed."""
     command = [sys.executable, "-m", MODULE, json.dumps(request)]
     results: dict[str, str] = {}
     begun: dict[str, str] = {}
@@ -231,7 +231,7 @@ def _run(request: Mapping[str, Any]) -> tuple[dict[str, str], Unfinished | None]
 
 
 def _lines(stream: IO[bytes]) -> Iterator[dict[str, str]]:
-    """Objects of JSON, one a line; TimeoutError where the next one takes too long."""
+    """Yield JSON objects, one per line; TimeoutError if the next one takes too long."""
     kept, limit = b"", START_SECONDS
     while select.select([stream], [], [], limit)[0]:
         read = os.read(stream.fileno(), 1 << 16)

@@ -1,6 +1,6 @@
-"""What ranks do together, as far as it is kernels: sums of rows, and sums of what came from other ranks.
+"""The kernels of communication: sums of rows, and sums of data from other ranks.
 
-ReduceScatter and AllGather are bound by driver/communication.py; the bytes that they need are decided here.
+driver/communication.py binds ReduceScatter and AllGather; this file computes the bytes that they need.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def piece_of(op: Communication) -> int:
 class Places(NamedTuple):
     """Bytes from the start of a staging buffer.
 
-    own       what this rank sends to all, or its part of the sum
-    sums      what the sum goes on with, and then the sum; `own` where it begins with zero
-    to, of    the pieces to each of the other ranks (a gather has none), and those of them, in their order
+    own       data that this rank sends to all, or its part of the sum
+    sums      the value that the sum continues, then the sum; `own` if the sum starts with zero
+    to, of    the pieces to each of the other ranks (none for a gather), and the pieces from them, in rank order
     """
 
     own: int
@@ -44,7 +44,7 @@ class Places(NamedTuple):
 
 
 class Staging:
-    """Pieces of an op on the host, round by round: two sets of places take turns."""
+    """Places of the pieces of an op in host memory: successive rounds alternate between two sets."""
 
     def __init__(self, op: Communication):
         self.op, self.piece = op, piece_of(op)
@@ -56,7 +56,7 @@ class Staging:
         return self._lay_out()[1]
 
     def places(self, number: int) -> Places:
-        """Those of round `number`: none is larger than the first in its places."""
+        """The places of round `number`: no piece is larger than that of the first round in the same set."""
         return self._lay_out()[0][number % 2]
 
     def _lay_out(self) -> tuple[list[Places], int]:
@@ -81,13 +81,13 @@ class Staging:
 
 
 def reduce_workspace_bytes(op: ReduceScatter) -> int:
-    """A piece of each other rank, where these arrive on the GPU."""
+    """Bytes of a piece from each other rank, which NCCL receives on the GPU."""
     own = Share(op.bounds, op.ranks.rank).elements
     return (op.ranks.size - 1) * min(piece_of(op), own) * FLOAT
 
 
 def ordered_sum(op: ReduceScatter, total: int, own: int, received: int, count: int, pitch: int) -> Launch:
-    """`count` elements of a sum, from those of each other rank, `pitch` elements apart."""
+    """Add `count` elements of each rank in rank order; those of other ranks are `pitch` elements apart."""
     return launch(
         "communication",
         "ordered_sum",
@@ -105,7 +105,7 @@ def ordered_sum(op: ReduceScatter, total: int, own: int, received: int, count: i
 
 
 def note_order(op: Communication, order: int) -> Launch:
-    """As reference/communication.py has it."""
+    """Write the order of communication, as reference/communication.py does."""
     return launch("fill", "fill", "FillArgs", 1, y=order, count=1, value=op.bucket, accumulate=False)
 
 
@@ -114,7 +114,7 @@ def note_order(op: Communication, order: int) -> Launch:
 
 @kernel(RowSquares, "forward")
 def row_squares(op: RowSquares, call: CudaCall) -> Iterator[Launch]:
-    """One block a row, which adds in an order that depends on the length of the row alone."""
+    """Use one block per row; its order of additions depends only on the length of the row."""
     rows, terms = op.x.count // op.row_elements, op.row_elements
     yield launch(
         "reduction",
@@ -141,7 +141,7 @@ def norm_of_rows_workspace_bytes(op: NormOfRows, roles: Collection[str]) -> int:
 
 @kernel(NormOfRows, "forward", workspace=norm_of_rows_workspace_bytes)
 def norm_of_rows(op: NormOfRows, call: CudaCall) -> Iterator[Launch]:
-    """The squares of all rows in one column, its sum, and the root of that."""
+    """Copy the squares of all rows to one column, sum it, and take the root."""
     workspace, squares = Workspace(call.workspace), call.numbered("x")
     column, count = workspace.take(FLOAT * op.rows), 0
     for i, x in enumerate(squares):

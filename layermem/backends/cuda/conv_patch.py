@@ -1,4 +1,4 @@
-"""The patch of an image that a tile of windows sees (cuda/conv_patch.cuh): its bytes, and where it pays."""
+"""The patch of an image that a tile of windows reads (cuda/conv_patch.cuh): its bytes, and the problems that use it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from layermem.backends.cuda.families import is_on
 from layermem.backends.cuda.launch import ceil_div
 from layermem.ops import ConvProblem
 
-FLOAT, CHUNK, DEPTH = 4, 4, 32  # bytes; floats that are copied at once; of k in a stage
-STAGES = 2  # of B
-TAP_PLACE = 8  # bytes of a table's entry
-MOST_SHARED = 113 * 1024  # of a block, so that a multiprocessor of compute capability 9.0 takes two
-MOST_CHANNELS = 8  # of an image
+FLOAT, CHUNK, DEPTH = 4, 4, 32  # bytes; floats per copy; elements of k in a stage
+STAGES = 2  # number of stages of B
+TAP_PLACE = 8  # bytes of an entry of the table of taps
+MOST_SHARED = 113 * 1024  # limit of a block, so that a multiprocessor of compute capability 9.0 runs two
+MOST_CHANNELS = 8  # limit of an image
 
 
 def pays(problem: ConvProblem, tile_m: int, tile_n: int) -> bool:
-    """Whether an image of few channels has a patch that takes at most half as many copies, of 16 bytes, as its windows
-    do, of 4, and is small enough for two blocks on a multiprocessor."""
+    """Whether an image of few channels has a patch that needs at most half as many copies (of 16 bytes) as its windows
+    (of 4 bytes), and is small enough for two blocks per multiprocessor."""
     if problem.c > MOST_CHANNELS or prod(problem.kernel) == 1 or not is_on("patch"):
         return False
     copies = ceil_div(patch_floats(problem, tile_m), CHUNK)
@@ -37,7 +37,7 @@ def _depth(problem: ConvProblem) -> int:
 
 @lru_cache(maxsize=1024)
 def patch_floats(problem: ConvProblem, tile_m: int) -> int:
-    """Of the largest patch: of a tile that begins with any line of an image."""
+    """Floats of the largest patch, over tiles that begin with any row of an image."""
     lines = ceil_div(tile_m - 1, problem.out_w) + 1
     return max(
         sum(_segment_floats(problem, each) for each in _lines_by_image(problem.out_h, first, lines))
@@ -46,7 +46,7 @@ def patch_floats(problem: ConvProblem, tile_m: int) -> int:
 
 
 def _lines_by_image(of_image: int, first: int, lines: int) -> list[int]:
-    """Lines of windows of each image, of `lines` in all from line `first` of the first one on."""
+    """Rows of windows of each image, out of `lines` in total from row `first` of the first image on."""
     found = [min(of_image - first, lines)]
     while sum(found) < lines:
         found.append(min(of_image, lines - sum(found)))
@@ -54,7 +54,7 @@ def _lines_by_image(of_image: int, first: int, lines: int) -> list[int]:
 
 
 def _segment_floats(problem: ConvProblem, lines: int) -> int:
-    """Rows of an image that lines of windows see, as Patch::size has it."""
+    """Floats of the rows of an image that `lines` rows of windows read, as in Patch::size."""
     (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
     (_, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
     right = (problem.out_w - 1) * stride_w + (kernel_w - 1) * dilation_w + 1 - pad_w - problem.w

@@ -1,12 +1,11 @@
 """Convolution and Deconvolution: conv_fprop, conv_dgrad and conv_wgrad; a Deconvolution exchanges image and maps.
 
-A residual, a ReLU and its mask are part of the epilogue of conv_fprop, except where channels are not a multiple of
-eight: a byte of the mask would hold bits of two pixels there, so the ReLU is a launch of its own, in place.  The
-backward of the ReLU that made x is part of the epilogue of conv_dgrad (graph/masked_dgrad.py).  Moments for the
-BatchNorm behind it are part of that of conv_fprop, and sums for the one before it of that of conv_dgrad, whose tiles
-then have the rows of a unit.
+The epilogue of conv_fprop includes a residual, a ReLU and its mask, unless channels are not a multiple of eight: a byte
+of the mask would hold bits of two pixels, so the ReLU is a separate launch, in place.  The epilogue of conv_dgrad
+includes the backward of the ReLU that made x (graph/rewrite.py).  conv_fprop also computes moments for the BatchNorm
+after it, and conv_dgrad sums for the BatchNorm before it; their tiles then have the rows of a unit.
 
-Convolutions whose groups have few channels run directly (direct.py), with the same epilogues but for moments and sums.
+Convolutions with few channels per group run directly (direct.py), with the same epilogues except moments and sums.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Deconv
 
 
 def direct_fprop(problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue, suffix: str) -> Launch:
-    its = depthwise.fprop if is_depthwise(problem) else grouped.fprop
-    return its(problem, maps, image, filters, epilogue, suffix)
+    launch_of = depthwise.fprop if is_depthwise(problem) else grouped.fprop
+    return launch_of(problem, maps, image, filters, epilogue, suffix)
 
 
 def direct_dgrad(
@@ -56,8 +55,8 @@ def direct_dgrad(
     accumulate: bool = False,
     kept: int = 0,
 ) -> Launch:
-    its = depthwise.dgrad if is_depthwise(problem) else grouped.dgrad
-    return its(problem, image, maps, filters, bias, accumulate, kept=kept, suffix=suffix)
+    launch_of = depthwise.dgrad if is_depthwise(problem) else grouped.dgrad
+    return launch_of(problem, image, maps, filters, bias, accumulate, kept=kept, suffix=suffix)
 
 
 def direct_wgrad(op: Conv | Deconv) -> DirectWgrad:
@@ -68,7 +67,7 @@ def direct_wgrad(op: Conv | Deconv) -> DirectWgrad:
 
 
 def narrow_fprop(op: Conv) -> list[str]:
-    """Roles in 16 bits: all blobs, or those of the maps where the image is in fp32."""
+    """Roles in 16 bits: all blobs, or only the maps if the image is in fp32."""
     if op.relu and not masks_bytes(op.problem):
         return []
     return [r"x\d+|y\d+", *([] if op.residual else [r"y\d+"])]
@@ -169,7 +168,7 @@ def filters_workspace_bytes(op: Conv | Deconv) -> int:
 
 
 def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
-    """Of one pair after the other."""
+    """Bytes of the carries of all pairs, one after the other."""
     return op.pairs * pair_carry_bytes(op, role)
 
 
@@ -198,7 +197,7 @@ def bias_columns(op: Conv | Deconv) -> Columns:
 
 
 def narrow_wgrad(op: Conv) -> list[str]:
-    """As of fprop.  Windows that slices leave each other are gathered of blobs of one type."""
+    """Roles as in fprop; for a slice all blobs, because passed-on windows are gathered from blobs of one type."""
     return [r"x\d+|dy\d+", *([] if op.part is not None else [r"dy\d+"])]
 
 

@@ -1,7 +1,7 @@
-"""ConvNd and DeconvNd: the kernels of Conv on neighbouring frames, for one outer tap after the other.
+"""ConvNd and DeconvNd: the kernels of Conv on neighbouring frames, one outer tap after the other.
 
 The filter of a tap is copied into the workspace, [K, kh, kw, C/g], unless it is the only one; likewise the gradient of
-a tap is summed there and copied out.  A DeconvNd is the problem read backwards, as a Deconv.
+a tap is summed there and copied out.  A DeconvNd is the transposed problem, like a Deconv.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from layermem.utils.units import aligned
 
 
 def tap_floats(problem: ConvNdProblem) -> int:
-    """Of one output channel's filter under one outer tap."""
+    """Floats of one output channel's filter for one outer tap."""
     return problem.filter.count // (problem.k * problem.outer_taps)
 
 
 def tap_bytes(op: ConvNd | DeconvNd, roles: Collection[str] = ()) -> int:
-    """Workspace of the filter of one outer tap."""
+    """Bytes of the workspace for the filter of one outer tap."""
     problem = op.problem
     return aligned(FLOAT * problem.k * tap_floats(problem)) if problem.outer_taps > 1 else 0
 
 
 def copy_tap(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> Iterator[Launch]:
-    """The filter of an outer tap into the workspace, unless it is the only one."""
+    """Copy the filter of an outer tap into the workspace, unless it is the only one."""
     if problem.outer_taps > 1:
         width = tap_floats(problem)
         source = w + FLOAT * tap * width
@@ -48,12 +48,12 @@ def copy_tap(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> Iterat
 
 
 def at(address: int, frame: int, frames: int, side: Tensor) -> int:
-    """The address of a frame of a side that has `frames`."""
+    """The address of `frame` of an operand with `frames` frames."""
     return address + FLOAT * frame * (side.count // frames)
 
 
 def fprop(op: ConvNd | DeconvNd, call: CudaCall, y: str, x: str, bias: int) -> Iterator[Launch]:
-    """maps `y` from images `x`, of all pairs."""
+    """Compute maps `y` from images `x`, for all pairs."""
     problem, engine = op.problem, engine_of_fp32(call)
     pairs = [i for i in range(op.pairs) if f"{y}{i}" in call]
     for tap, runs in groupby(frame_runs(problem.outer, "maps"), key=lambda run: run.tap):
@@ -73,7 +73,7 @@ def fprop(op: ConvNd | DeconvNd, call: CudaCall, y: str, x: str, bias: int) -> I
 
 
 def dgrad(op: ConvNd | DeconvNd, call: CudaCall, dx: str, dy: str, bias: int) -> Iterator[Launch]:
-    """images `dx` from maps `dy`, of all pairs."""
+    """Compute images `dx` from maps `dy`, for all pairs."""
     problem, engine = op.problem, engine_of_fp32(call)
     pairs = [i for i in range(op.pairs) if f"{dx}{i}" in call]
     for tap, runs in groupby(frame_runs(problem.outer, "image"), key=lambda run: run.tap):
@@ -93,7 +93,7 @@ def dgrad(op: ConvNd | DeconvNd, call: CudaCall, dx: str, dy: str, bias: int) ->
 
 
 def empty_sums(frames: list[int], of: int, side: Tensor, out: int, bias: int) -> Iterator[Launch]:
-    """Zero, or the bias, in frames that no tap reaches."""
+    """Write zero, or the bias, to frames that no tap reaches."""
     part = Tensor((side.shape[0] // of, *side.shape[1:]))
     for frame in frames:
         there = at(out, frame, of, side)
@@ -138,7 +138,7 @@ def wgrad_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
 def tap_gradient(
     op: ConvNd | DeconvNd, call: CudaCall, tap: int, runs: list[FrameRun], sides: list[tuple[str, str]]
 ) -> Iterator[Launch]:
-    """The gradient of one outer tap's filter, over all runs and pairs of (maps, image)."""
+    """Sum the gradient of one outer tap's filter over all runs and pairs of (maps, image)."""
     problem, width, single = op.problem, tap_floats(op.problem), op.problem.outer_taps == 1
     dw, workspace = (call["dw0"] if single else call.workspace), call.workspace + tap_bytes(op)
     accumulate = single and call.accumulates("dw0")
@@ -154,7 +154,7 @@ def tap_gradient(
                 workspace,
             )
             accumulate = True
-    if not accumulate:  # no frames meet under this tap
+    if not accumulate:  # no input frame meets an output frame under this tap
         yield from fill(Fill(0.0), CudaCall({"y0": dw}, {"y0": problem.k * width}))
     if not single:
         into, pitch = call["dw0"] + FLOAT * tap * width, problem.outer_taps * width
@@ -162,7 +162,7 @@ def tap_gradient(
 
 
 def wgrad(op: ConvNd | DeconvNd, call: CudaCall, *, maps: str, image: str) -> Iterator[Launch]:
-    """Gradients of filter and bias, summed over the pairs; `image` and `maps` are the roles of the problem's sides."""
+    """Sum the gradients of filter and bias over the pairs; `image` and `maps` are the roles of the problem's sides."""
     pairs = [i for i in range(op.pairs) if f"dy{i}" in call]
     if "dw0" in call:
         runs = frame_runs(op.problem.outer, "taps")

@@ -1,6 +1,6 @@
-"""Copies that many ops make: runs, transposition, and other axes over the same elements.
+"""Copies that many ops make: of runs, transposed, and between other axes of the same elements.
 
-A copy onto itself is left out, so that a view costs nothing.  `storage` is that of both sides, as KernelCall has it.
+A copy onto itself is omitted, so a view costs nothing.  `storage` is the storage of both sides, as in KernelCall.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TILE = 32  # side of a transposed tile
 def copy_runs(
     y: int, x: int, outer: int, run: int, y_pitch: int, x_pitch: int, accumulate: bool = False, storage: str = ""
 ) -> Iterator[Launch]:
-    """y[o, i] = x[o, i]; addresses are of the first runs, pitches in elements."""
+    """y[o, i] = x[o, i] for `outer` runs of `run` elements; addresses of the first runs, pitches in elements."""
     if y == x:
         return
     size = itemsize(storage)
@@ -46,7 +46,7 @@ def copy(y: int, x: int, count: int, accumulate: bool = False, storage: str = ""
 def transpose(
     y: int, x: int, items: int, rows: int, columns: int, accumulate: bool = False, storage: str = ""
 ) -> Launch:
-    """y[n, j, i] = x[n, i, j], x [items][rows][columns]."""
+    """y[n, j, i] = x[n, i, j], with x [items][rows][columns]."""
     grid = (ceil_div(columns, TILE), ceil_div(rows, TILE), min(items, MAX_ITEMS))
     return launch(
         "shape",
@@ -63,14 +63,14 @@ def transpose(
 
 
 def channels_and_places(tensor: Tensor) -> tuple[int, int]:
-    """Of an interleaved tensor: channels and pixels of an item."""
+    """Channels, and pixels per item, of an interleaved tensor."""
     return tensor.shape[1], tensor.shape[2] * tensor.shape[3]
 
 
 def reorder(
     y: int, into: Tensor, x: int, source: Tensor, accumulate: bool = False, storage: str = ""
 ) -> Iterator[Launch]:
-    """The elements of `source` in Caffe's order, under the axes of `into`."""
+    """Write the elements of `source` in Caffe's order to `y`, with the axes of `into`."""
     if into.ordered_like(source):
         yield from copy(y, x, into.count, accumulate, storage)
     elif not source.interleaved:

@@ -16,20 +16,20 @@ from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 
 MODULE = "depthwise"
-MOST_TALL = 8  # rows of strips that follow each other down the columns of a block
-FEW_STRIPS = 4  # that a thread of wgrad adds up before their sum is one of its warp
-BLOCKS = 3 * SMS  # of wgrad that run at once
+MOST_TALL = 8  # limit of the rows of strips that follow each other down a band
+FEW_STRIPS = 4  # strips that a thread of wgrad adds up before the warp sums them
+BLOCKS = 3 * SMS  # of wgrad that run at the same time
 ANY_RIGHT, ANY_TAPS = 4, 4  # outputs of a strip for any window; taps of a block of wgrad
 
 
 class Form(NamedTuple):
-    """Kernels for one kind of window, or for any.
+    """Kernels for one shape of window, or for any.
 
-    name    behind those of the kernels
+    name    suffix of the kernels' names
     vector  channels of a thread
     fprop   outputs of a strip
-    dgrad   cells of one, each of stride x stride pixels; pixels where the window is any
-    wgrad   outputs of one, in a row
+    dgrad   cells of a strip, each of stride x stride pixels; pixels in the form for any window
+    wgrad   outputs of a strip, in a row
     """
 
     name: str
@@ -43,7 +43,7 @@ class Form(NamedTuple):
         return self.name == f"v{self.vector}"
 
     def strips(self, threads: int) -> int:
-        """That so many threads have at once."""
+        """The number of strips that `threads` threads compute at the same time."""
         return threads * self.vector // CHANNELS
 
 
@@ -57,7 +57,7 @@ ANY = {v: Form(f"v{v}", v, (1, ANY_RIGHT), (1, 1), ANY_RIGHT) for v in (1, 4)}
 
 
 def form_of(problem: ConvProblem) -> Form:
-    """By channels and windows, not by the batch."""
+    """The form for the channels and windows; the batch does not matter."""
     if problem.k != problem.c or vector_width(problem.c) == 1:
         return ANY[1]
     square = problem.kernel[0] == problem.kernel[1] and problem.stride[0] == problem.stride[1]
@@ -71,7 +71,7 @@ def form_of(problem: ConvProblem) -> Form:
 def fprop(
     problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue = NO_EPILOGUE, suffix: str = ""
 ) -> Launch:
-    """`suffix`: as CudaCall has it, if image and maps are in 16 bits."""
+    """`suffix` as in CudaCall, if image and maps are in 16 bits."""
     form = form_of(problem)
     strips = ceil_div(problem.out_h, form.fprop[0]), ceil_div(problem.out_w, form.fprop[1])
     return _launch(f"fprop_{form.name}{suffix}", problem, form, strips, problem.k, maps, image, filters, epilogue)
@@ -88,7 +88,7 @@ def dgrad(
     kept: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image, of which those that are not set make elements zero; 0 keeps all."""
+    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     form = form_of(problem)
     strides = (1, 1) if form.is_any else problem.stride
     rows, columns = (
@@ -102,7 +102,7 @@ def dgrad(
 
 
 def _tall(rows: int) -> int:
-    """Rows of strips of a band: bands of them add the fewest rows that are not there, and are tall."""
+    """Rows of strips in a band: the number that adds the fewest missing rows, and the largest of these."""
     return min(range(1, MOST_TALL + 1), key=lambda tall: (ceil_div(rows, tall) * tall, -tall))
 
 
@@ -152,7 +152,7 @@ def _launch(
 
 
 class DepthwiseWgrad(DirectWgrad):
-    """Each thread has strips of an image; a warp adds up its threads, a part its warps, and then image by image."""
+    """Each thread computes strips of an image; their sums are added within a warp, within a part, and over images."""
 
     @cached_property
     def form(self) -> Form:
@@ -160,7 +160,7 @@ class DepthwiseWgrad(DirectWgrad):
 
     @property
     def strips_w(self) -> int:
-        """Of a row of the maps."""
+        """Strips in a row of the maps."""
         return ceil_div(self.problem.out_w, self.form.wgrad)
 
     @property
@@ -174,7 +174,7 @@ class DepthwiseWgrad(DirectWgrad):
 
     @cached_property
     def warps(self) -> int:
-        """1, 2, .. up to those of a block, as long as each thread has some strips."""
+        """Warps of a part: 1, 2, .. up to those of a block, as long as each thread has some strips."""
         strips, warps = self.problem.out_h * self.strips_w, 1
         while warps < WARPS and strips >= 2 * warps * self.form.strips(WARP) * FEW_STRIPS:
             warps *= 2
@@ -182,12 +182,12 @@ class DepthwiseWgrad(DirectWgrad):
 
     @property
     def _blocks(self) -> int:
-        """With a part for each image."""
+        """The number of blocks with one part per image."""
         return self.across * self.chunks * ceil_div(self.images * self.warps, WARPS)
 
     @cached_property
     def rows_each(self) -> int:
-        """All, where the images are blocks enough, else bands as make twice as many as run at once."""
+        """All rows if the images make enough blocks, otherwise bands that make twice as many as run at once."""
         rows = self.problem.out_h
         if self._blocks >= BLOCKS:
             return rows
@@ -196,7 +196,7 @@ class DepthwiseWgrad(DirectWgrad):
 
     @cached_property
     def images_each(self) -> int:
-        """Several where images are many, which takes less memory."""
+        """Images of a part: several if there are many, which takes less memory."""
         return 1 if self.bands > 1 else max(1, (self._blocks + BLOCKS // 2) // BLOCKS)
 
     def _launch(self, grid: tuple[int, int, int], suffix: str, values: StructValues) -> Launch:

@@ -1,4 +1,4 @@
-"""The cuda device: launches packed at bind time, copies on their own streams, events where the schedule waits."""
+"""The cuda device: launches packed at bind time, copies on separate streams, events for the waits of the schedule."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
            CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
-WARM_UP_BYTES = 4096  # of each message that makes NCCL open its connections
-POLL_SECONDS = 1e-4  # between looks at what NCCL does
+WARM_UP_BYTES = 4096  # size of the messages that make NCCL open its connections
+POLL_SECONDS = 1e-4  # interval between checks of NCCL's state
 
 
 @register_device("cuda")
 class CudaDevice(Device):
-    """GPU number `index`.  It is opened when the first arena is allocated: planning needs none.
+    """GPU number `index`.  It is opened when the first arena is allocated, since planning does not need it.
 
-    precision   of matrix products, one of ENGINES; all else, and every blob and parameter, is fp32
+    precision   precision of matrix products, one of ENGINES; parameters and all other arithmetic are fp32
     graph       run steps as CUDA graphs: one launch instead of one for each kernel and copy
-    transport   between ranks, one of TRANSPORTS: through the host's memory by MPI, or from GPU to GPU by NCCL
-    planned_gpu   name of the GPU to plan for (planning/gpus.py), which need not be here; by default the one that is
+    transport   one of TRANSPORTS, between ranks: through host memory by MPI, or from GPU to GPU by NCCL
+    planned_gpu   name of the GPU to plan for (planning/gpus.py), which may be absent; by default the GPU in use
+    storage     element type of activations, fp32 or one of NARROW
     """
 
     def __init__(
@@ -99,8 +100,8 @@ class CudaDevice(Device):
         if self.planned_spec is not None:
             self.planned_spec.peak(precision)  # InputError without such tensor cores
         self.nccl: Nccl | None = None
-        self.nccl_bytes = 0  # of the GPU's memory that NCCL has taken, beside the arena
-        self.says = True  # whether it reports what takes long, of the ranks of a host
+        self.nccl_bytes = 0  # bytes of the GPU's memory that NCCL has taken, outside of the arena
+        self.says = True  # whether this process, of all ranks on its host, reports slow work
 
     shares_host_memory = False
     has_streams = True
@@ -130,7 +131,7 @@ class CudaDevice(Device):
 
     @cached_property
     def gpu(self) -> TargetGpu | None:
-        """The one to plan for, or the one that is here; None if there is none."""
+        """The GPU to plan for, or the GPU in use; None if there is none."""
         if self.planned_spec is not None:
             return TargetGpu(self.planned_spec.name, self.planned_spec)
         try:
@@ -158,8 +159,8 @@ class CudaDevice(Device):
     # -- other ranks -------------------------------------------------------------------------------------------------
 
     def connect(self, transport: Transport) -> None:
-        """Ranks of one host have its GPUs in turn.  Start NCCL, if this device communicates by it, with all its
-        buffers; before the budget is known, since they are beside it.  Every rank calls this at the same point."""
+        """Assign this host's GPUs to its ranks in turn.  Start NCCL, if this device uses it, with all its buffers,
+        before the budget is known, because they are outside of the arena.  Every rank calls this at the same point."""
         hosts = transport.allgather(socket.gethostname())
         number = hosts[: transport.rank].count(hosts[transport.rank])
         if "driver" not in vars(self):
@@ -177,7 +178,7 @@ class CudaDevice(Device):
         self.nccl_bytes = before - self.driver.free_bytes()
 
     def _open_connections(self, nccl: Nccl, buffer: int) -> None:
-        """Messages between all ranks: to each from the first half of its part of the buffer, and to the second."""
+        """Send messages between all ranks, from the first half of each rank's part of the buffer to the second half."""
         places = [(rank, buffer + 2 * rank * WARM_UP_BYTES) for rank in range(nccl.size) if rank != nccl.rank]
         with self.driver.current(), self.driver.reporting_device_errors():
             nccl.exchange(
@@ -199,7 +200,7 @@ class CudaDevice(Device):
         return NcclCommunicator(self.driver, self._bind_launches, self.nccl)
 
     def _wait_for_nccl(self, nccl: Nccl) -> None:
-        """Until the stream is idle, or NCCL says why it will never be: then what is queued ends."""
+        """Wait until the stream is idle, or until NCCL reports an error that keeps it from ever being idle."""
         try:
             while not self.driver.streams[COMM].is_done():
                 nccl.check()
@@ -210,7 +211,7 @@ class CudaDevice(Device):
             raise
 
     def describe(self) -> str:
-        """The GPUs of this machine; CudaUnavailable if there are none."""
+        """A line about the GPUs of this machine; CudaUnavailable if there are none."""
         return "; ".join(map(described, gpus()))
 
     # -- for planning ------------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class CudaDevice(Device):
         return cuda_kernels.open_bytes(record, step, role)
 
     def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool:
-        """Sums are added to what is there when they are complete, as without slices."""
+        """Whether a carry is the incomplete result: not if the op adds to the result, which happens at the end."""
         return not accumulates and cuda_kernels.sums_in_place(record, step, role)
 
     def takes(
@@ -246,7 +247,7 @@ class CudaDevice(Device):
     def row_bands(self, record: InnerProduct) -> BandRules | None:
         if self.storage != FP32:
             return None  # sums of bands would be rounded
-        parts = dgrad_parts(record)  # dgrad sums whole parts of outputs or whole stages, and adds dx after them
+        parts = dgrad_parts(record)  # dgrad sums whole parts or stages of outputs, then adds dx
         return BandRules(parts.depth if parts.number > 1 else DEPTH, adds_dx=False)
 
     def implements(self, record: OpRecord, step: str) -> bool:
@@ -327,11 +328,11 @@ class CudaDevice(Device):
 
     @cached_property
     def own_gpu(self) -> Gpu:
-        """The one that launches are for."""
+        """The GPU in use, which launches are made for."""
         return self.driver.gpu
 
     def _error_flag(self, op: Op) -> int:
-        """The address of the flag of an op that reads labels, else 0."""
+        """The address of the error flag of an op that reads labels, otherwise 0."""
         record = op.record
         return self.error_flags.address_for(op.layer_name, record) if isinstance(record, ReadsLabels) else 0
 
@@ -380,7 +381,7 @@ class CudaDevice(Device):
         self.driver.load(says=self.says)
 
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
-        """`call` itself: it only starts work on a stream.  Writes behind the arena show in its measured bytes."""
+        """Return `call` itself, which only starts work; writes after the arena's end show in its measured bytes."""
         return call
 
     def bind_fill(self, span: DeviceSpan | HostBytes, byte: int, stream: str) -> Bound:
@@ -388,7 +389,7 @@ class CudaDevice(Device):
             address, nbytes = span.address, span.nbytes
 
             def fill() -> None:
-                self.driver.join(stream)  # other streams may still read the bytes that end here
+                self.driver.join(stream)  # other streams may still read these bytes
                 self.driver.fill(address, byte, nbytes, stream)
 
             return fill
@@ -431,8 +432,8 @@ class CudaDevice(Device):
         return StepRun(self.driver, self.host_io, started, stagers, self.graph and not communicates, free_from)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
-        """Between two events on the compute stream, which is busy when the first is put on it: what is timed starts
-        without the latency of its launch."""
+        """Seconds between two events on the compute stream, which is busy when the first event is recorded, so that the
+        latency of the first launch is not measured."""
         stream = self.driver.streams[COMPUTE]
         begin, end = (self.driver.event(timed=True) for _ in range(2))
         self.run([self._delay, record_event(stream, begin), *calls, record_event(stream, end)])
@@ -451,7 +452,7 @@ class CudaDevice(Device):
         for scalars in self.step_scalars.values():
             scalars.is_new_step = True
         self.host_io.runs += 1
-        self.load()  # what was bound since
+        self.load()  # kernels bound since the last run
         with self.driver.current(), self.driver.reporting_device_errors():
             try:
                 if isinstance(calls, StepRun):
@@ -473,7 +474,7 @@ class CudaDevice(Device):
 
 
 def described(gpu: Gpu) -> str:
-    """A GPU on one line: what plans and rates depend on, at its boost clock."""
+    """A line about a GPU, with the properties that plans and rates depend on, at its boost clock."""
     rates = f", {gpu.flops / 1e12:.3g} TFLOP/s fp32, {gpu.memory_rate / 1e9:.0f} GB/s" if gpu.flops else ""
     memory = f"{format_bytes(gpu.memory_bytes)}, {gpu.multiprocessors} multiprocessors"
     spec = recognize_gpu(gpu.name)
@@ -482,7 +483,7 @@ def described(gpu: Gpu) -> str:
 
 
 def target_gpu(gpu: Gpu) -> TargetGpu:
-    """How plans know a GPU that is here."""
+    """The TargetGpu of a GPU of this machine."""
     spec = recognize_gpu(gpu.name) or spec_by_driver(
         gpu.name,
         int(gpu.capability),

@@ -1,15 +1,15 @@
-"""Direct convolutions (cuda/direct.cuh): what depthwise.py and grouped.py share, and the parts of a weight gradient.
+"""Direct convolutions (cuda/direct.cuh): the common parts of depthwise.py and grouped.py, and the parts of a wgrad.
 
-They compute in fp32 whatever the precision of products, and so have the same bits in all.  The kernel depends on
-channels and windows alone, the parts of a gradient on the shape of the whole batch.
+They compute in fp32 for every precision of products, so they have the same bits in all.  The kernel depends only on
+channels and windows, the parts of a gradient only on the shape of the whole batch.
 
-A weight gradient is summed in parts: of bands of rows, in groups of images.  Slices of the batch may end within a
-group: what they leave of it goes on in the next slice, image by image, and parts are added in their order once their
+A weight gradient is summed in parts: bands of rows, in groups of images.  A slice of the batch may end within a group:
+its open sums continue in the next slice, image by image, and the parts of a group are added in their order once the
 group is complete.
 
     slices     | 0 1 | 2 3 | 4 5 |     groups of three images
-    complete   |     |  0  |  1  |     their parts, in the workspace, are added to the gradient that is carried
-    open       |  0  |  1  |     |     sums of the bands of a group, carried behind it
+    complete   |     |  0  |  1  |     their parts, in the workspace, are added to the carried gradient
+    open       |  0  |  1  |     |     sums of the bands of a group, carried after it
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, ConvProblem
 from layermem.utils.units import aligned
 
-CHANNELS, WARP = 32, 32  # of a block of fprop or dgrad, as in cuda/direct.cuh; threads
+CHANNELS, WARP = 32, 32  # channels of a block of fprop or dgrad, as in cuda/direct.cuh; threads of a warp
 WARPS = 4  # of a block of wgrad
 
 Size = tuple[int, int]  # rows, columns
@@ -34,7 +34,7 @@ Wgrad = TypeVar("Wgrad", bound="DirectWgrad")
 
 
 def shape_struct(problem: ConvProblem) -> StructValues:
-    """The struct DirectShape."""
+    """The fields of the struct DirectShape."""
     (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
     (pad_h, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
     return {
@@ -46,7 +46,7 @@ def shape_struct(problem: ConvProblem) -> StructValues:
 
 
 def cells(size: int, pad: int, stride: int) -> int:
-    """Of `stride` pixels each, counted from the padded border, that the image meets."""
+    """The number of cells of `stride` pixels, counted from the padded border, that contain pixels of the image."""
     return (size - 1 + pad) // stride - pad // stride + 1
 
 
@@ -55,7 +55,7 @@ def cells(size: int, pad: int, stride: int) -> int:
 
 @dataclass(frozen=True)
 class DirectWgrad(ABC):
-    """Images `first` .. `first` + problem.n - 1 of a weight gradient over `images` images."""
+    """The part of a weight gradient over `images` images from images `first` .. `first` + problem.n - 1."""
 
     problem: ConvProblem
     first: int
@@ -63,7 +63,7 @@ class DirectWgrad(ABC):
 
     @classmethod
     def of(cls: type[Wgrad], problem: ConvProblem, part: BatchSlice | None) -> Wgrad:
-        """`problem` has the images of `part`, or of the whole batch."""
+        """The gradient of `problem`, which has the images of `part`, or of the whole batch."""
         if part is None:
             return cls(problem, 0, problem.n)
         each = problem.n // part.count
@@ -79,12 +79,12 @@ class DirectWgrad(ABC):
     @property
     @abstractmethod
     def warps(self) -> int:
-        """Of a part."""
+        """Warps of a part."""
 
     @property
     @abstractmethod
     def strips_w(self) -> int:
-        """Of a row of the maps."""
+        """Strips in a row of the maps."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class DirectWgrad(ABC):
 
     @property
     def end(self) -> int:
-        """The image behind the last."""
+        """The index after the last image."""
         return self.first + self.problem.n
 
     @property
@@ -127,19 +127,19 @@ class DirectWgrad(ABC):
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the last group goes on in a later slice."""
+        """Whether the last group continues in a later slice."""
         return self.end % self.images_each > 0 and not self.is_last
 
     @property
     def complete(self) -> int:
-        """Groups that end here."""
+        """The number of groups that end in this slice."""
         return len(self.groups) - self.leaves_open
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
     @property
     def sums_bytes(self) -> int:
-        """Of the gradient."""
+        """Bytes of the gradient."""
         return FLOAT * self.problem.filter.count
 
     @property
@@ -148,7 +148,7 @@ class DirectWgrad(ABC):
 
     @property
     def has_one_part(self) -> bool:
-        """Whether that is the gradient."""
+        """Whether there is one part, which is the gradient itself."""
         return self.is_whole and self.complete * self.bands == 1
 
     @property
@@ -157,7 +157,7 @@ class DirectWgrad(ABC):
 
     @property
     def carry_bytes(self) -> int:
-        """Of the sum of all groups that are complete, and of the sums of one that is not, where slices leave some."""
+        """Bytes of the sum of all complete groups, and of the open sums of a group if slices end within groups."""
         ends = range(self.problem.n, self.images, self.problem.n)
         leaves_some = any(end % self.images_each for end in ends)
         return aligned(self.sums_bytes) + self.bands * self.sums_bytes * leaves_some
@@ -167,12 +167,12 @@ class DirectWgrad(ABC):
     def launches(
         self, dw: int, maps: int, image: int, accumulate: bool, workspace: int, carry: int = 0, suffix: str = ""
     ) -> Iterator[Launch]:
-        """dw = or += the gradient, of the whole batch; of a slice, adds to `carry`, and the last one writes dw."""
+        """dw = or += the gradient of the whole batch; a slice adds to `carry`, and the last one writes dw."""
         if self.has_one_part:
             yield self._sum(self.groups, dw, maps, image, accumulate=accumulate, suffix=suffix)
             return
         left = carry + aligned(self.sums_bytes)
-        # What is left of one group lies where that of the group before lay: another launch reads it.
+        # The open sums of a group overwrite those of the group before it, which another launch reads.
         exchanges = self.begins_open and self.leaves_open and len(self.groups) > 1
         for groups in (self.groups[:1], self.groups[1:]) if exchanges else (self.groups,):
             behind = (groups.start - self.groups.start) * self.bands * self.sums_bytes
@@ -199,8 +199,8 @@ class DirectWgrad(ABC):
         accumulate: bool = False,
         suffix: str = "",
     ) -> Launch:
-        """The parts of some groups.  `begun` holds what earlier slices have left of the first one of all, and what is
-        left of the last one goes to `left`."""
+        """Sum the parts of some groups.  `begun` holds the open sums of the slice's first group from earlier slices;
+        the open sums of its last group go to `left`."""
         begins, ends = groups.start == self.groups.start, groups.stop == self.groups.stop
         count, of_block = len(groups) * self.bands, WARPS // self.warps
         grid = self.across, ceil_div(count, of_block), self.chunks
@@ -218,4 +218,4 @@ class DirectWgrad(ABC):
 
     @abstractmethod
     def _launch(self, grid: tuple[int, int, int], suffix: str, values: StructValues) -> Launch:
-        """Of the kernel; `values` is the struct DirectWgradArgs."""
+        """Launch the kernel; `values` are the fields of the struct DirectWgradArgs."""

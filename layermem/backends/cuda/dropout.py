@@ -24,7 +24,7 @@ def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
 
 
 def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
-    """The first element of `tensor`, which has the items of `part`, among those of the whole batch."""
+    """The index, in the whole batch, of the first element of `tensor`, which has the items of `part`."""
     return 0 if part is None else part.first * (tensor.count // part.count)
 
 

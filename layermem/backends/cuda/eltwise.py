@@ -13,7 +13,7 @@ from layermem.ops import Eltwise, ResidualGrad
 
 MAX_INPUTS = 64  # as in cuda/eltwise.cu
 PRODUCT_THREADS = 64
-PER_BLOCK = 1024  # elements; with a ReLU twice as many
+PER_BLOCK = 1024  # elements; twice as many with a ReLU
 
 
 def combine(
@@ -29,7 +29,7 @@ def combine(
     largest_zero: float = 0.0,
     suffix: str = "",
 ) -> Launch:
-    """largest_zero: of the record (ops.EndsInRelu); `suffix`: as CudaCall has it."""
+    """`largest_zero` as in the record (ops.EndsInRelu); `suffix` as in CudaCall."""
     check_inputs(len(xs))
     per_block = 2 * PER_BLOCK if function == "eltwise_sum_relu" else PER_BLOCK
     return launch(
@@ -60,7 +60,7 @@ def check_inputs(count: int) -> None:
 
 
 def addresses(call: CudaCall, stem: str, count: int) -> list[int]:
-    """Of stem0, stem1, ..; 0 for those that the op does not have."""
+    """The addresses of stem0, stem1, ..; 0 for roles that the op does not have."""
     return [call[f"{stem}{i}"] for i in range(count)]
 
 
@@ -99,7 +99,7 @@ def eltwise_backward(op: Eltwise, call: CudaCall) -> Iterator[Launch]:
         yield product_backward(op, call)
     else:
         wanted = [i for i in range(op.bottoms) if f"dx{i}" in call]
-        for i in sorted(wanted, key=lambda i: call[f"dx{i}"] == call["dy0"]):  # last what overlays dy
+        for i in sorted(wanted, key=lambda i: call[f"dx{i}"] == call["dy0"]):  # a gradient that overlays dy comes last
             yield from sum_backward(op, call, i) if op.operation == "SUM" else max_backward(op, call, i)
 
 
@@ -164,7 +164,7 @@ def sum_relu_backward(op: Eltwise, call: CudaCall) -> Launch:
 
 
 def accumulating_inputs(op: Eltwise, call: CudaCall) -> int:
-    """Bit i: dx_i is added to what is there."""
+    """A bit mask of the inputs i whose dx_i is accumulated."""
     return sum(1 << i for i in range(op.bottoms) if call.accumulates(f"dx{i}"))
 
 

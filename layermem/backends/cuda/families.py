@@ -1,15 +1,15 @@
-"""Families of kernels, and what runs where a family is not used.
+"""Families of kernels, and their fallbacks.
 
-A family is off where LAYERMEM_WITHOUT names it, or where its kernels failed the self-test of this GPU (selftest.py).
-The table has a row for each family that other kernels can stand in for; every other module of cuda/ is a family of its
-own, which no step can do without.  Each family is decided at one place, which reads `is_on`:
+A family is off if LAYERMEM_WITHOUT names it, or if its kernels failed the self-test of this GPU (selftest.py).  The
+table has a row for each family that other kernels can replace; every other module of cuda/ is a family without a
+fallback.  Each family is decided at one place, which calls `is_on`:
 
     warpgroups  warpgroup.engine_of        packed     gemm_tiles.takes_narrow
     patch       conv_patch.pays            moments    warpgroup.leaves_moments
     sums        warpgroup.leaves_norm_sums depthwise, grouped   direct_problems
 
-The families that are off are the same for all devices of a process, and known before a plan is made: conversions and
-parts of sums take workspace.
+The families that are off are the same for all devices of a process, and known before a plan is made, because
+conversions and parts of sums need workspace.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Family(NamedTuple):
     """
     name
     kernels    pattern of "module.function"
-    title      what errors and reports call it
-    fallback   what runs in its place
-    role       of an op whose kernel is of this family, whatever its name is
+    title      its name in errors and reports
+    fallback   the kernels that replace it
+    role       a role whose ops belong to this family, whatever the name of their kernel
     """
 
     name: str
@@ -44,7 +44,7 @@ class Family(NamedTuple):
 
 FAMILIES = {
     family.name: family
-    for family in (  # a kernel is of the first family that matches
+    for family in (  # a kernel belongs to the first family that matches
         Family("warpgroups", r"\w+_sm90a\.\w+|weight_tiles\.\w+", "products by warpgroups", "the engine of every GPU"),
         Family("sums", r"\w+\.conv_dgrad_sums_\w+", "sums in data gradients", "a kernel for the sums", "norm_sums"),
         Family("patch", r"\w+\.conv_fprop\w*_patch_\w+", "convolutions by patches", "convolutions by windows"),
@@ -56,7 +56,7 @@ FAMILIES = {
         Family("grouped", r"grouped\.\w+", "convolutions in small groups", "implicit GEMM"),
     )
 }
-PRODUCTS = re.compile(r"convolution_(fp32x3|tf32|bf16)(_on_\w+)?$")  # modules of a precision that fp32 can replace
+PRODUCTS = re.compile(r"convolution_(fp32x3|tf32|bf16)(_on_\w+)?$")  # modules of precisions that fp32 can replace
 
 
 def family_of(module: str, function: str) -> str:
@@ -77,14 +77,14 @@ def families_off() -> tuple[str, ...]:
 
 
 def switch_off(names: Iterable[str]) -> None:
-    """Use none of these families from now on, on any device of this process: before plans are made."""
+    """Stop using these families on all devices of this process; must be called before plans are made."""
     global _failed
     _failed = _failed.union(names)
 
 
 @contextmanager
 def without(names: Iterable[str]) -> Iterator[None]:
-    """Inside, none of these families is used either."""
+    """Disable these families inside the context."""
     global _failed
     before = _failed
     switch_off(names)
@@ -114,5 +114,5 @@ def _named(text: str) -> frozenset[str]:
 
 
 def remedy_of(name: str) -> str:
-    """What a user can do where a family without a fallback is wrong."""
+    """The remedy for users if a family without a fallback is wrong."""
     return "use --precision fp32" if PRODUCTS.fullmatch(name) else "use --device cpu"

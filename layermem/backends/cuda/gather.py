@@ -13,8 +13,8 @@ from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, la
 from layermem.ops import BatchReindex, Embed, Gather, Tensor
 from layermem.utils.units import aligned
 
-WARPS = 8  # of a block
-COLUMNS = 1024  # of a warp
+WARPS = 8  # per block
+COLUMNS = 1024  # per warp
 
 
 def gather(op: Gather, call: CudaCall, y: int, table: int, index: int, bias: int = 0) -> Launch:
@@ -52,8 +52,7 @@ def scatter(op: Gather, call: CudaCall, table: int, y: int, index: int, accumula
 
 # -- Embed -------------------------------------------------------------------------------------------------------------
 #
-# Kernels read one index after the other and rows of y one after the other: copies in the workspace where a blob of four
-# axes has them in another order.
+# Kernels read consecutive indices and rows of y: a blob of four axes in another order is copied into the workspace.
 
 
 def indices(op: Gather) -> Tensor:
@@ -103,7 +102,7 @@ def of_whole_batch(op: Embed) -> Embed:
 
 
 def embed_carry_bytes(op: Embed, role: str) -> int:
-    """Of the table: all indices and dy, since rows that are there are added to one by one."""
+    """Bytes of the carry.  For the table: all indices and dy, because its rows are updated one by one."""
     if role == "dw1":
         return bias_columns(op).carry_bytes()
     whole = of_whole_batch(op)
@@ -111,7 +110,7 @@ def embed_carry_bytes(op: Embed, role: str) -> int:
 
 
 def table_gradient(op: Embed, call: CudaCall, dy: int, index: int) -> Iterator[Launch]:
-    """dw0, from the rows of y at `dy`; with the last slice of a batch, from those of all."""
+    """Compute dw0 from the rows of y at `dy`; the last slice of a batch uses the rows of all slices."""
     accumulate, part = call.accumulates("dw0"), op.part
     if part is None:
         yield scatter(op, call, call["dw0"], dy, index, accumulate)

@@ -1,9 +1,10 @@
-"""Tiles of implicit GEMM (cuda/conv.cuh): the engine of each precision, how long its tiles take, and the choice of one.
+"""Tiles of implicit GEMM (cuda/conv.cuh): the engine of each precision, the modelled time of its tiles, and their
+choice.
 
-A tile is a function of shape, precision and GPU, and changes no bit: that of least time by `cycles` on the GPU of the
-architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES, ENDS) were modelled from the machine code
-of sm_90 and are not measured; the step `tiles` of tools/gpu_check.py measures every tile on a GPU beside the one that
-they choose.
+The tile depends on shape, precision and GPU, and changes no bit: it is the fastest by `cycles` on the nominal GPU of
+the architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES, BLOCK_CYCLES) were derived from the
+machine code of sm_90 and are not measured; the step `tiles` of tools/gpu_check.py measures every tile on a GPU and
+compares it with the chosen one.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from layermem.backends.cuda.nominal_gpus import H200, NominalGpu, nominal_gpu
 from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import ConvProblem
 
-DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end with whole ones
-COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # of a column: numbers that its sums need, sums of so many rows
-TABLE_BYTES = 16  # of static shared memory for each row of a tile of conv_fprop
-VECTOR = 4  # floats that are accessed at once, where they can be
-PACKED = 8  # elements of 16 bits that a packed tile takes at once
-FEW = 41  # as elements of each access: four of the maps, and one of the image
-MOST_ROUNDED = 3 * 2**22  # weights that are rounded in a launch of their own
-PAIRED_PIXELS = 2**14  # a side of the images, with padding, that kernels of 16-byte accesses address
+DEPTH = 32  # elements of k in a stage of fp32 tiles, as in cuda/implicit_gemm.cuh; slices end at whole stages
+COLUMN_NUMBERS, SUMS, GROUP_ROWS = 4, 2, 32  # per column: operands of its sums, and sums; rows of a group
+TABLE_BYTES = 16  # static shared memory per row of a tile of conv_fprop
+VECTOR = 4  # floats per access, if alignment permits
+PACKED = 8  # 16-bit elements per access of a packed tile
+MIXED_WIDTH = 41  # code for vector widths of four for the maps and one for the image
+MAX_ROUNDED_WEIGHTS = 3 * 2**22  # largest number of weights that a separate launch rounds
+PAIRED_PIXELS = 2**14  # limit of a padded side of the images for kernels with 16-byte accesses
 
 # The nominal GPU of splits, which are the same on every GPU: an H200 at 1.755 GHz.
 SMS = H200.multiprocessors
-ROW_BYTES, L2_BYTES = 4 * DEPTH, H200.l2_bytes  # of a row of a stage; of the L2 cache in a cycle
-ENDS = 2, 5  # cycles of a block before and after its stages: 2 for 5 elements of its tile
-MOST_IDLE = 1.5  # columns of a patch's tiles in fp32 for each output: more products than that cost more than copies
+ROW_BYTES, L2_BYTES = 4 * DEPTH, H200.l2_bytes  # bytes of a row of a stage; bytes of the L2 cache per cycle
+BLOCK_CYCLES = 2, 5  # cycles of a block outside of its stages: 2 for 5 elements of its tile
+MOST_IDLE = 1.5  # limit of columns per output in a patch's fp32 tiles; more products cost more than copies save
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
@@ -46,17 +47,17 @@ PRODUCTS = FPROP, DGRAD, WGRAD
 class Tile(NamedTuple):
     m: int
     n: int
-    threads: int  # in fp32; 0 where only tensor cores have it, and runs of several elements
+    threads: int  # in fp32; 0 for tiles of tensor cores with several elements per access
     mma_threads: int = 128  # on tensor cores
-    two_sum_threads: int = 128  # there, with two sums for each element: in fp32x3
-    products: tuple[str, ...] = PRODUCTS  # that have it: few channels have many rows, few outputs many columns
+    two_sum_threads: int = 128  # on tensor cores in fp32x3, with two sums per element
+    products: tuple[str, ...] = PRODUCTS  # few channels mean many rows, few outputs many columns
 
     @property
     def name(self) -> str:
         return f"{self.m}x{self.n}"
 
 
-COMMON_TILES = (  # of all precisions
+COMMON_TILES = (  # for all precisions
     Tile(128, 128, 256, 128, 256),
     Tile(128, 64, 128),
     Tile(64, 64, 64),
@@ -70,8 +71,8 @@ WIDE_TILES = (
 )
 LARGE_TILE = Tile(256, 128, 0, 256)
 ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
-TILES = ALL_TILES  # that are tried, where an engine has them
-PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # of images of few channels
+TILES = ALL_TILES  # tiles that are tried, if an engine has them
+PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # for images of few channels
 
 
 def sums_bytes(tile: Tile) -> int:
@@ -80,22 +81,22 @@ def sums_bytes(tile: Tile) -> int:
     return FLOAT * tile.n * (tile.m + COLUMN_NUMBERS + SUMS * groups)
 
 
-Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor, up to all
+Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor
 
 
 class Engine(NamedTuple):
-    """The three kernels in one precision, the stages of their shared-memory ring, and how long a stage takes: modelled,
-    for the first of its products on blobs in fp32, or in 16 bits where operands are.  Whoever changes these paces
-    changes bits: the split follows from them.
+    """The three kernels in one precision, the stages of their shared-memory ring, and the modelled time of a stage, for
+    the first of its products on blobs in fp32, or in 16 bits if operands are.  A change of these paces changes bits,
+    because the split follows from them.
 
-    paces       of the tiles that it has
-    storage     "" or the word of NARROW of the type of image and maps; weights and their gradients are in fp32
-    wide_image  whether the image is in fp32 all the same, as the data of a net are
+    paces       paces of its tiles
+    storage     "" or the NARROW name of the type of image and maps; weights and their gradients are in fp32
+    wide_image  whether the image is in fp32 nevertheless, like the input data of a net
     depth       elements of k in a stage
-    vector      elements of each access, or FEW; 0: by the shape
+    vector      elements of each access, or MIXED_WIDTH; 0: chosen by the shape
     by_warpgroups   products that the engine of one architecture computes instead (warpgroup.py)
-    multiprocessors   of the GPU: as many blocks of that engine run at once, or twice as many
-    gpu         that tiles are chosen for, of which `paces` are
+    multiprocessors   their number on the GPU: that engine runs one or two blocks on each at the same time
+    gpu         the GPU that tiles are chosen for and that `paces` hold for
     """
 
     precision: str
@@ -110,7 +111,7 @@ class Engine(NamedTuple):
     gpu: NominalGpu = H200
 
     def on_gpu(self, gpu: NominalGpu) -> Engine:
-        """That whose tiles are chosen for another GPU than the H200."""
+        """The engine whose tiles are chosen for `gpu`."""
         return self._replace(paces=self._paces_on(gpu, self.paces), gpu=gpu)
 
     def _paces_on(self, gpu: NominalGpu, paces: Paces) -> Paces:
@@ -133,43 +134,43 @@ class Engine(NamedTuple):
         return tuple(tile for tile in own if tile in TILES) or own
 
     def own_tiles(self, product: str, vector: int) -> tuple[Tile, ...]:
-        """All that `product` has for accesses of so many elements."""
+        """All tiles of `product` for accesses of `vector` elements."""
         own = (tile for tile in ALL_TILES if tile.name in self.paces and product in tile.products)
         return tuple(tile for tile in own if vector > 1 or tile.threads)
 
     def tiles_of(self, product: str, vector: int) -> tuple[Tile, ...]:
-        """Those of TILES among them; all of them if these are none."""
+        """The tiles of own_tiles() that are in TILES; all of them if there are none."""
         own = self.own_tiles(product, vector)
         return tuple(tile for tile in own if tile in TILES) or own
 
     @property
     def is_packed(self) -> bool:
-        """Whether operands are copied in 16 bits, and so weights are rounded before."""
+        """Whether operands are copied in 16 bits, which requires rounded weights."""
         return self.depth > DEPTH
 
     @property
     def module(self) -> str:
-        """The source of the kernels, which are compiled for one type of blobs."""
+        """The module of the kernels, which are compiled for one type of blobs."""
         of_precision = "" if self.precision == "fp32" else f"_{self.precision}"
         return f"convolution{of_precision}" + (f"_on_{self.storage}" if self.storage else "")
 
     def on(self, storage: str, *, wide_image: bool = False) -> Engine:
-        """That of blobs in 16 bits which are widened; data in fp32 are copied one by one."""
+        """The engine for blobs in 16 bits that are widened; an fp32 image is copied element by element."""
         paces = {tile.name: self.paces[tile.name] for tile in COMMON_TILES}
         return self._replace(paces=paces, storage=storage, wide_image=wide_image, vector=1 if wide_image else 0)
 
     @property
     def on_fp32(self) -> Engine:
-        """That of blobs in fp32: the same bits, of what has been widened."""
+        """The engine for blobs in fp32: it computes the same bits from widened blobs."""
         return ENGINES[self.precision].on_gpu(self.gpu)
 
     @property
-    def of_few_channels(self) -> Engine:
-        """That of weight gradients where runs of maps alone are of four."""
-        return self._replace(paces=self._paces_on(self.gpu, PACES_OF_FEW[self.precision]), vector=FEW)
+    def with_mixed_width(self) -> Engine:
+        """Engine for wgrad if only the maps allow accesses of four elements."""
+        return self._replace(paces=self._paces_on(self.gpu, PACES_OF_MIXED_WIDTH[self.precision]), vector=MIXED_WIDTH)
 
     def vector_width(self, problem: ConvProblem, *counts: int) -> int:
-        """Elements per access, where runs of channels or outputs are of `counts`."""
+        """Elements per access for runs of channels or outputs with these lengths."""
         return self.vector or vector_width_of(problem, *counts)
 
     def launch(
@@ -183,11 +184,11 @@ class Engine(NamedTuple):
         rows: int = 1,
         **values: StructValue,
     ) -> Launch:
-        """`product`, one of PRODUCTS or DGRAD_SUMS, of `matrices`: rows, columns and how many there are, over k in
+        """Launch `product`, one of PRODUCTS or DGRAD_SUMS, for `matrices` (rows, columns, number of matrices) over k in
         [0, depth), with tiles of a multiple of `rows` rows.
 
-        No tile changes a bit, so those that need less shared memory are alternatives: each is the fastest that needs
-        less than the one before."""
+        No tile changes a bit, so tiles that need less shared memory are alternatives: each is the fastest of those that
+        need less than the one before."""
         tiles = by_time(self, DGRAD if product == DGRAD_SUMS else product, matrices, depth, vector, rows)
         first, *others = (self._blocks(product, vector, tile, matrices) for tile in with_less_memory(self, tiles))
         name, grid, block, shared = first
@@ -200,8 +201,8 @@ class Engine(NamedTuple):
         return replace(chosen, alternatives=tuple(alternatives))
 
     def of_patch(self, plain: Launch, problem: ConvProblem, matrices: tuple[int, int, int]) -> Launch:
-        """conv_fprop by a patch of the image (cuda/conv_patch.cuh), where that pays, else `plain`, which has the same
-        arguments and bits and is an alternative."""
+        """Launch conv_fprop with a patch of the image (cuda/conv_patch.cuh) if that pays; `plain`, which has the same
+        arguments and bits, is then an alternative, and otherwise the result."""
         if self.storage and not self.wide_image:
             return plain
         tiles = PATCH_TILES[1:] if self.precision == "fp32x3" else PATCH_TILES  # two sums leave no registers for 96
@@ -232,7 +233,7 @@ class Engine(NamedTuple):
         return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, shared
 
     def shared_bytes(self, tile: Tile) -> int:
-        """Dynamic shared memory of a block: the ring of stages."""
+        """Bytes of dynamic shared memory of a block: the ring of stages."""
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
 
@@ -285,8 +286,8 @@ FP32_PACES: Paces = MappingProxyType(
     }
 )
 
-PACES_OF_FEW: Mapping[str, Paces] = MappingProxyType(
-    {  # of conv_wgrad
+PACES_OF_MIXED_WIDTH: Mapping[str, Paces] = MappingProxyType(
+    {  # for conv_wgrad
         "fp32": {"64x64": (7330, 7330, 8330, 8330, 8330, 10750), "64x32": (3780, 3780, 4690, 4690, 4690, 6610)},
         "fp32x3": {"64x64": (1150, 1790, 2520), "64x32": (1290, 1290, 1950, 1950, 1950, 2560)},
         "tf32": {"64x64": (750, 1020, 1360, 1740), "64x32": (770, 770, 1140, 1140, 1140, 1530)},
@@ -302,7 +303,7 @@ ENGINES = {
 }
 
 
-WIDENING = ("fp32", "tf32")  # precisions of products that widen blobs in 16 bits
+WIDENING = ("fp32", "tf32")  # precisions whose products widen 16-bit blobs
 PACKED_BF16 = Engine("bf16", 3, PACKED_BF16_PACES, "bf16", depth=2 * DEPTH, vector=PACKED)
 PACES_OF_DATA: Paces = MappingProxyType({name: BF16_PACES[name] for name in ("128x128", "128x64", "64x64")})
 BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=1)
@@ -315,12 +316,12 @@ def engine_of(call: CudaCall, image: str) -> Engine:
 
 
 def engine_of_fp32(call: CudaCall) -> Engine:
-    """The same where all blobs are in fp32."""
+    """The engine for a bound op whose blobs are all in fp32."""
     return ENGINES[call.precision].on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
 def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:
-    """That of products whose blobs are in this storage, "" or a word of NARROW, or all but the image."""
+    """The engine of products whose blobs, or all blobs but the image, are in this storage: "" or a name in NARROW."""
     engine = ENGINES[precision]
     if not storage:
         return engine
@@ -330,8 +331,8 @@ def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Eng
 
 
 def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, wide_image: bool) -> bool:
-    """Whether products of this precision take blobs in the type `word` as they are.  For one precision and type it
-    depends on the problem alone: kernels of packed tiles sum in another order than those of fp32 tiles."""
+    """Whether products of this precision take blobs of the type `word` directly.  For one precision and type this
+    depends only on the problem: packed kernels sum in another order than fp32 kernels."""
     if precision in WIDENING:
         return True
     is_taken = (precision, word) == ("bf16", "bf16") and (wide_image or _is_packable(problem, step))
@@ -339,11 +340,11 @@ def takes_narrow(precision: str, problem: ConvProblem, step: str, word: str, *, 
 
 
 def _is_packable(problem: ConvProblem, step: str) -> bool:
-    """Whether copies are of 16 bytes; and whether weights, if they are operands, are so few that they are rounded
-    first: others would move more bytes than blobs do that are widened."""
+    """Whether copies have 16 bytes; and whether weights, if they are operands, are few enough to be rounded first:
+    rounding more weights would move more bytes than widening the blobs."""
     reads_weights = step in ("forward", "dgrad")
     is_divided = not any(count % PACKED for count in group_channels(problem))
-    return is_divided and not is_large(problem) and (not reads_weights or problem.filter.count <= MOST_ROUNDED)
+    return is_divided and not is_large(problem) and (not reads_weights or problem.filter.count <= MAX_ROUNDED_WEIGHTS)
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:
@@ -352,7 +353,7 @@ def group_channels(problem: ConvProblem) -> tuple[int, int]:
 
 
 def problem_struct(problem: ConvProblem, maps_pitch: int = 0) -> StructValues:
-    """The struct ConvProblem of cuda/conv.cuh; `maps_pitch` is 0 unless the maps are a band of wider ones."""
+    """The fields of the struct ConvProblem of cuda/conv.cuh; `maps_pitch` is 0 unless the maps are a band."""
     channels, outputs = group_channels(problem)
     (kernel_h, kernel_w), (stride_h, stride_w) = problem.kernel, problem.stride
     (pad_h, pad_w), (dilation_h, dilation_w) = problem.pad, problem.dilation
@@ -365,12 +366,12 @@ def problem_struct(problem: ConvProblem, maps_pitch: int = 0) -> StructValues:
 
 
 def windows(problem: ConvProblem) -> int:
-    """Of one image."""
+    """The number of windows of one image."""
     return problem.out_h * problem.out_w
 
 
 def vector_width_of(problem: ConvProblem, *counts: int) -> int:
-    """Floats per access, where runs of channels or outputs are of `counts`."""
+    """Floats per access for runs of channels or outputs with these lengths."""
     return 1 if is_large(problem) else vector_width(*counts)
 
 
@@ -380,10 +381,10 @@ def is_large(problem: ConvProblem) -> bool:
 
 
 def cycles(engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0) -> int:
-    """Of a launch that computes `matrices`, rows, columns and how many there are, over k in [0, depth): of waves of
-    blocks, the last one with those that are left, or of their reads from the L2 cache."""
+    """Modelled cycles of a launch that computes `matrices` (rows, columns, number of matrices) over k in [0, depth):
+    the maximum of the waves of its blocks, the last one partial, and of its reads from the L2 cache."""
     blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
-    ends = tile.m * tile.n * ENDS[0] // ENDS[1]
+    ends = tile.m * tile.n * BLOCK_CYCLES[0] // BLOCK_CYCLES[1]
     multiprocessors, l2_bytes = engine.gpu.multiprocessors, l2_bytes or engine.gpu.l2_bytes
     waves, rest = divmod(blocks, len(paces) * multiprocessors)
     pipeline = waves * (stages * paces[-1] + ends)
@@ -396,7 +397,7 @@ def cycles(engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: in
 def by_time(
     engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
 ) -> list[Tile]:
-    """Tiles for accesses of `vector` elements, of those of a multiple of so many rows, the fastest first."""
+    """Tiles for accesses of `vector` elements with a multiple of `rows` rows, the fastest first."""
     tiles = [tile for tile in engine.tiles_of(product, vector) if tile.m % rows == 0]
     return sorted(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
@@ -404,12 +405,12 @@ def by_time(
 def tile_for(
     engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
 ) -> Tile:
-    """The fastest of them."""
+    """The fastest of the tiles of by_time()."""
     return by_time(engine, product, matrices, depth, vector, rows)[0]
 
 
 def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
-    """The first, and each behind it that needs less shared memory than all before."""
+    """The first tile, and each later one that needs less shared memory than all before it."""
     least = inf
     for tile in tiles:
         if engine.shared_bytes(tile) < least:
@@ -418,10 +419,10 @@ def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
 
 
 def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
-    """Tiles of one matrix, those along n first."""
+    """The grid: tiles of one matrix, those along n first, and the number of matrices."""
     return ceil_div(m, tile.m) * ceil_div(n, tile.n), 1, repeat
 
 
 def _columns(matrices: tuple[int, int, int], tile: Tile) -> int:
-    """Of all tiles along n."""
+    """Columns of all tiles along n."""
     return ceil_div(matrices[1], tile.n) * tile.n

@@ -1,5 +1,5 @@
-"""Convolutions whose groups have a few channels (cuda/grouped.cu, direct_problems.is_grouped): launches, tiles of fprop
-and dgrad, and parts of wgrad.  FFMA bounds them, but for groups of four channels, which memory does.
+"""Convolutions with a few channels per group (cuda/grouped.cu, direct_problems.is_grouped): launches, tiles of fprop
+and dgrad, and parts of wgrad.  FFMA bounds them; groups of four channels are memory bound.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MODULE = "grouped"
 QUAD = 4  # channels of a thread
 LANES = CHANNELS // QUAD  # threads across the channels of a block
 MOST_STRIPS = THREADS // LANES
-MOST_SHARED = 2**16  # bytes of a block, which every GPU has
-RIGHT, CELLS = 7, {1: 7, 2: 4}  # outputs of a strip of fprop; by stride, cells of one of dgrad
-WGRAD_RIGHT = {1: 7, 2: 4}  # outputs of one of wgrad
-SM_SHARED, MOST_WARPS, FEW_WARPS = 233472, 16, 12  # of a multiprocessor: bytes; warps by registers, and that it needs
-STRIP_ISSUES, PIXEL_ISSUES, END_ISSUES = 1100, 25, 500  # of a thread: of a strip and quad, of a copy, around both
+MOST_SHARED = 2**16  # limit of a block, which every GPU supports
+RIGHT, CELLS = 7, {1: 7, 2: 4}  # outputs of a strip of fprop; by stride, cells of a strip of dgrad
+WGRAD_RIGHT = {1: 7, 2: 4}  # by stride, outputs of a strip of wgrad
+SM_SHARED, MOST_WARPS, FEW_WARPS = 233472, 16, 12  # per multiprocessor: bytes, warps at most, warps at least
+STRIP_ISSUES, PIXEL_ISSUES, END_ISSUES = 1100, 25, 500  # of a thread: per strip and quad, per copy, constant
 
-INPUTS = 2  # of a lane of wgrad
-WARP_BYTES = 2**14  # of shared memory of a warp of wgrad: blocks of four fit every GPU
-SCHEDULERS = 4 * SMS  # which issue an instruction a cycle each
-STRIP_CYCLES = (1460, 2040, 2760)  # of a strip of wgrad with 1, 2, 3 warps on a scheduler: modelled
+INPUTS = 2  # per thread of wgrad
+WARP_BYTES = 2**14  # limit of shared memory of a warp of wgrad: blocks of four fit every GPU
+SCHEDULERS = 4 * SMS  # each issues one instruction per cycle
+STRIP_CYCLES = (1460, 2040, 2760)  # modelled, of a strip of wgrad with 1, 2, 3 warps on a scheduler
 
 
 def group_channels(problem: ConvProblem) -> int:
@@ -44,7 +44,7 @@ def group_channels(problem: ConvProblem) -> int:
 
 
 class Tile(NamedTuple):
-    """Strips of a block: rows and columns of them, of each of so many images."""
+    """Strips of a block: rows and columns of strips, in each of `images` images."""
 
     rows: int
     columns: int
@@ -52,19 +52,19 @@ class Tile(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Whole warps."""
+        """Threads of a block, in whole warps."""
         return ceil_div(prod(self) * LANES, WARP) * WARP
 
 
 class Patch(NamedTuple):
-    """Pixels of x that strips read: those from one to the next, and how many more the last one reads."""
+    """Pixels of x that strips read: the stride between strips, and the additional pixels of the last strip."""
 
-    apart: Size
+    strides: Size
     overlap: Size
 
     def of(self, tile: Tile) -> Size:
         rows, columns = (
-            count * apart + overlap for count, apart, overlap in zip(tile[:2], self.apart, self.overlap, strict=True)
+            count * step + overlap for count, step, overlap in zip(tile[:2], self.strides, self.overlap, strict=True)
         )
         return rows, columns
 
@@ -72,7 +72,7 @@ class Patch(NamedTuple):
 def fprop(
     problem: ConvProblem, maps: int, image: int, filters: int, epilogue: Epilogue = NO_EPILOGUE, suffix: str = ""
 ) -> Launch:
-    """`suffix`: as CudaCall has it, if image and maps are in 16 bits."""
+    """`suffix` as in CudaCall, if image and maps are in 16 bits."""
     stride = problem.stride[0]
     strips = problem.out_h, ceil_div(problem.out_w, RIGHT)
     patch = Patch((stride, RIGHT * stride), (TAPS - stride, TAPS - stride))
@@ -90,7 +90,7 @@ def dgrad(
     kept: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image, of which those that are not set make elements zero; 0 keeps all."""
+    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     stride = problem.stride[0]
     right, reach = CELLS[stride], (TAPS - 1) // stride
     rows, columns = (cells(size, pad, stride) for size, pad in zip((problem.h, problem.w), problem.pad, strict=True))
@@ -143,7 +143,7 @@ def _launch(
 
 @lru_cache(maxsize=4096)
 def tile_of(strips: Size, patch: Patch, each: int) -> Tile:
-    """The one of least instructions for each image.  It changes no bit."""
+    """The tile with the fewest instructions per image.  It changes no bit."""
     rows, columns = strips
     tiles = (
         Tile(down, right, max(1, MOST_STRIPS // (down * right)) if (down, right) == strips else 1)
@@ -160,7 +160,7 @@ def tile_of(strips: Size, patch: Patch, each: int) -> Tile:
 
 
 def _issues(tile: Tile, strips: Size, patch: Patch, each: int) -> float:
-    """Of all warps, for an image; more, where a multiprocessor has too few warps to issue one a cycle."""
+    """Instructions of all warps for an image; more if a multiprocessor has too few warps to issue one per cycle."""
     blocks = prod(ceil_div(count, of_tile) for count, of_tile in zip(strips, tile[:2], strict=True))
     warps = tile.threads // WARP
     copies = ceil_div(tile.images * prod(patch.of(tile)) * LANES, tile.threads)
@@ -170,7 +170,7 @@ def _issues(tile: Tile, strips: Size, patch: Patch, each: int) -> float:
 
 
 def shared_bytes(tile: Tile, patch: Patch, each: int) -> int:
-    """Of filters, and of pixels in fp32, which those in 16 bits do not fill."""
+    """Bytes of the filters, and of pixels in fp32; 16-bit pixels use part of these."""
     return FLOAT * CHANNELS * (TAPS * TAPS * each + tile.images * prod(patch.of(tile)))
 
 
@@ -178,18 +178,18 @@ def shared_bytes(tile: Tile, patch: Patch, each: int) -> int:
 
 
 class Parts(NamedTuple):
-    """Bands of so many rows, of groups of so many images."""
+    """Bands of `rows_each` rows, in groups of `images_each` images."""
 
     rows_each: int
     images_each: int
 
 
 class GroupedWgrad(DirectWgrad):
-    """A warp sums up a part of a run of channels, strip after strip, in registers."""
+    """A warp sums a part of a run of channels in registers, strip after strip."""
 
     @property
     def quads(self) -> int:
-        """Of a run of channels: a lane has one of them and two inputs."""
+        """Quads of a run of channels: a thread has one quad and two inputs."""
         return WARP * INPUTS // group_channels(self.problem)
 
     @property
@@ -233,7 +233,7 @@ class GroupedWgrad(DirectWgrad):
         )
 
     def _warp_bytes(self, rows: int) -> int:
-        """Of so many rows of a strip of the maps, and of the pixels that they meet, in fp32."""
+        """Bytes of so many rows of a strip of the maps and of the pixels in their windows, in fp32."""
         stride = self.problem.stride[0]
         right = WGRAD_RIGHT[stride]
         pixels = ((rows - 1) * stride + TAPS) * ((right - 1) * stride + TAPS)
@@ -242,8 +242,8 @@ class GroupedWgrad(DirectWgrad):
 
 @lru_cache(maxsize=4096)
 def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) -> Parts:
-    """Of the parts whose sums and additions take hardly more than the least time, the fewest, which take least memory;
-    `nbytes` are those of the gradient."""
+    """Choose the parts: among those near the least modelled time of sums and additions, the fewest, which need the
+    least memory; `nbytes` is the size of the gradient."""
     spent = {
         parts: _cycles(parts, images, rows, strips_w, across, nbytes)
         for parts in dict.fromkeys([*_of_images(images, rows), *_of_rows(rows)])
@@ -253,7 +253,7 @@ def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) ->
 
 
 def _of_images(images: int, rows: int) -> Iterator[Parts]:
-    """Whole images, the fewest parts first."""
+    """Yield parts of whole images, the fewest parts first."""
     for count in range(1, images + 1):
         yield Parts(rows, ceil_div(images, count))
 

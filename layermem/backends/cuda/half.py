@@ -1,11 +1,11 @@
-"""Between fp32 and 16 bits: what is stored in those is widened before a kernel, and rounded behind it."""
+"""Conversions between fp32 and 16 bits: 16-bit blobs are widened before a kernel and rounded after it."""
 
 from __future__ import annotations
 
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.ops import NARROW
 
-VECTOR, GROUPS = 4, 4  # elements of an access of the wide form, and how many of these a thread has, as in cuda/half.cu
+VECTOR, GROUPS = 4, 4  # elements per access of the wide form, and groups per thread, as in cuda/half.cu
 WORDS = {dtype: word for word, dtype in NARROW.items()}
 
 

@@ -1,4 +1,4 @@
-"""Im2col: one thread per element of the blob that is written; a launch for each tap of the outer axes."""
+"""Im2col: one thread per written element; one launch per tap of the outer axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layermem.ops.frames import FrameRun, frame_runs, unreached_frames
 
 
 def im2col(op: Im2col, step: str, run: FrameRun, y: int, x: int, accumulate: bool) -> Launch:
-    """The copies of one tap of the outer axes, between the frames of `run`; y and x as the kernel names them."""
+    """Launch the copies of one tap of the outer axes, between the frames of `run`; y and x as in the kernel."""
     _, channels, height, width = op.x.shape
     _, _, out_h, out_w = op.y.shape
     rows, columns, images = op.rows, op.columns, run.count * op.items

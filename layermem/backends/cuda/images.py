@@ -1,6 +1,7 @@
-"""Batches of images in bytes (ByteImages): a quarter of the bytes over the link, transformed on the GPU.
+"""Batches of images in bytes (ByteImages): they need a quarter of the bytes of the link, and are transformed on the
+GPU.
 
-They are staged as one block, which one copy brings to the workspace of the input layer's op:
+They are staged as one block, which is copied to the workspace of the input layer's op:
 
     | pixels [N,C,h,w] | scale and mean, 1 + C or 1 + C H W float | corners [N,2] int | mirrored [N] |
 """
@@ -17,7 +18,7 @@ INT = 4  # bytes
 
 
 class ImageBlock:
-    """Where the parts of a block lie that begins at `address`; `mean` is the shape of the mean."""
+    """The addresses of the parts of a block at `address`; `mean` is the shape of the mean."""
 
     def __init__(self, op: Feed, address: int = 0):
         assert op.images is not None
@@ -31,17 +32,17 @@ class ImageBlock:
         self.nbytes = block.nbytes
 
     def takes(self, batch: object) -> bool:
-        """Whether `batch` is of images in bytes, with such a mean."""
+        """Whether `batch` has images in bytes, with a mean of this shape."""
         return isinstance(batch, ByteImages) and batch.mean.shape == self.mean
 
 
 def feed_workspace_bytes(op: Feed) -> int:
-    """Of the block, also where the batches turn out to be numbers."""
+    """Bytes of the block, which are reserved even if the batches turn out to be floats."""
     return 0 if op.images is None else ImageBlock(op).nbytes
 
 
 def transform_images(op: Feed, y: int, address: int) -> Launch:
-    """y = the images of the block at this address."""
+    """y = the transformed images of the block at this address."""
     at = ImageBlock(op, address)
     items, channels, height, width = at.images.shape
     _, mean_height, mean_width = at.mean

@@ -1,4 +1,4 @@
-"""Implicit GEMM: launches of conv_fprop and conv_dgrad (cuda/conv.cuh), with what follows in them.
+"""Implicit GEMM: launches of conv_fprop and conv_dgrad (cuda/conv.cuh), with their epilogues.
 
 Launches of conv_wgrad are in wgrad.py, and the tiles of all three in gemm_tiles.py.
 """
@@ -16,13 +16,14 @@ from layermem.backends.cuda.launch import Launch, ceil_div, divider
 from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 
-MASK_BITS = 8  # of a byte of a ReLU's mask
+MASK_BITS = 8  # in a byte of a ReLU's mask
 
 
 class Epilogue(NamedTuple):
-    """The struct of that name: y = relu(sum + bias + residual) and its mask.  Addresses, 0 for what is left out.
+    """The fields of the struct of that name: y = relu(sum + bias + residual) and its mask.  Absent operands have
+    address 0.
 
-    largest_zero    of the record (ops.EndsInRelu)
+    largest_zero    as in the record (ops.EndsInRelu)
     """
 
     bias: int = 0
@@ -36,15 +37,15 @@ NO_EPILOGUE = Epilogue()
 
 
 def masks_bytes(problem: ConvProblem) -> bool:
-    """Whether no byte of a mask of the maps has bits of two pixels, or of two groups that have tiles of their own."""
+    """Whether each byte of a mask of the maps has bits of one pixel, and of one group if groups have own tiles."""
     outputs = problem.k if is_direct_wgrad(problem) else problem.k // problem.groups
     return outputs % MASK_BITS == 0
 
 
 def epilogue_of(op: Conv | InnerProduct, call: CudaCall, problem: ConvProblem) -> Epilogue:
-    """What of the epilogue runs in conv_fprop; a ReLU whose mask would share bytes does not."""
+    """The epilogue that runs in conv_fprop; a ReLU whose mask would share bytes is left out."""
     relu = op.relu and not (call["mask"] and not masks_bytes(problem))
-    residual = call["x1"] if op.residual else 0  # else x1 is the second bottom, if there is one
+    residual = call["x1"] if op.residual else 0  # otherwise x1 is the second bottom, if there is one
     return Epilogue(call["w1"], residual, call["mask"] if relu else 0, relu, op.largest_zero)
 
 
@@ -65,8 +66,8 @@ def conv_fprop(
     filter_pitch: int = 0,
 ) -> Launch:
     """
-    moments        where the moments of the maps go, if writes_moments()
-    filter_pitch   given where each group has a part of all rows of the weights, which are of so many elements
+    moments        address for the moments of the maps, if writes_moments()
+    filter_pitch   elements of a row of the weights, if each group has a part of every row
     """
     channels, outputs = group_channels(problem)
     matrices, depth = (problem.positions, outputs, problem.groups), prod(problem.kernel) * channels
@@ -92,7 +93,7 @@ def fprop_struct(
     moments: int = 0,
     filter_pitch: int = 0,
 ) -> StructValues:
-    """The struct ConvFpropArgs of cuda/conv.cuh."""
+    """The fields of the struct ConvFpropArgs of cuda/conv.cuh."""
     channels, outputs = group_channels(problem)
     depth = prod(problem.kernel) * channels
     return {
@@ -127,10 +128,10 @@ def conv_dgrad(
 ) -> Launch:
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
-    kept         bits of the image: elements without theirs become zero; 0 keeps all
-    norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums are taken on the way
-    maps_pitch   given where the maps, and the rows of the weights, are a band of more; `resume`: the image holds the
-                 sums over the bands before, and this one goes on from there
+    kept         bits of the image: elements with a cleared bit become zero; 0 keeps all
+    norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums the epilogue computes
+    maps_pitch   pitch of the maps if they and the rows of the weights are a band;  resume  the image holds the sums
+                 of the bands before, which this launch continues
     """
     channels, outputs = group_channels(problem)
     stride_h, stride_w = problem.stride
@@ -156,7 +157,6 @@ def conv_dgrad(
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
-    """Whether conv_dgrad takes the sums that a BatchNorm needs of what it writes: its kernels are those of several
-    elements in an access and of one phase."""
+    """Whether conv_dgrad computes a BatchNorm's sums of its result: only for vector accesses and one phase."""
     width = engine.vector_width(problem, *group_channels(problem))
     return writes_moments() and width >= VECTOR and problem.stride == (1, 1)

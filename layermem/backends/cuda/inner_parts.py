@@ -1,13 +1,13 @@
-"""Inner products of few rows, whose sums are cut into parts: a product of 64 rows has so few tiles that most of a GPU
-would idle, however many weights it reads.
+"""Inner products of few rows, whose sums are split into parts: a product of 64 rows has so few tiles that most of a GPU
+would be idle, however many weights it reads.
 
     forward   y  = x w'    the columns of x and of w in parts      dgrad   dx = dy w    the rows of w
 
 Each part is a group of a convolution of one pixel.  Its sums go to the workspace, [rows][parts][columns], and sum_parts
-(cuda/inner_product.cu) adds them in their order, with the epilogue.
+(cuda/inner_product.cu) adds them in order and applies the epilogue.
 
-The number of parts is a function of the shape alone, with the rows of the whole batch: slices of a batch and bands of
-the weights have the bits of the whole, and so have all precisions the same parts.
+The number of parts depends only on the shape, with the rows of the whole batch: slices of a batch and bands of the
+weights have the bits of the whole, and all precisions have the same parts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from layermem.backends.cuda.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
 from layermem.ops import ConvProblem, InnerProduct, Window
 
 PIXEL = Window(1, 1)
-LEAST_DEPTH = 2 * DEPTH  # of a part
-MOST_ROWS = 512  # of the weights in a part of dgrad: bands of them have whole parts
+LEAST_DEPTH = 2 * DEPTH  # lower limit of a part
+MOST_ROWS = 512  # limit of the weights' rows in a part of dgrad: bands have whole parts
 
 
 class Parts(NamedTuple):
-    """Of a product: so many parts of `depth` each."""
+    """A product is split into `number` parts of `depth` each."""
 
     number: int
     depth: int
@@ -37,8 +37,8 @@ class Parts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parts_of(product: str, rows: int, columns: int, depth: int) -> Parts:
-    """Of the counts that divide the depth into runs of four and whose products and additions take hardly more than the
-    least time in tf32, the fewest, which takes least memory."""
+    """Choose the number of parts: among the divisors of the depth (in units of four) near the least modelled time in
+    tf32 of products and additions, the smallest, which needs the least memory."""
     most = max(1, depth // LEAST_DEPTH)
     fewest = ceil_div(depth, MOST_ROWS) if product == DGRAD else 1
     counts = [1, *(count for count in range(max(2, fewest), most + 1) if depth % (count * VECTOR) == 0)]
@@ -49,7 +49,7 @@ def parts_of(product: str, rows: int, columns: int, depth: int) -> Parts:
 
 
 def _parts_cycles(product: str, rows: int, columns: int, depth: int, count: int) -> int:
-    """Of a product in tf32 with its addition; it is not faster than its reads."""
+    """Modelled cycles of a product in tf32 and its addition, at least those of its reads."""
     engine, reads = ENGINES["tf32"], FLOAT * (rows + columns) * depth // DRAM_BYTES
     tiles = engine.own_tiles(product, vector_width(columns, depth))
     own = min(cycles(engine, tile, (rows, columns, count), depth // count) for tile in tiles)
@@ -58,12 +58,12 @@ def _parts_cycles(product: str, rows: int, columns: int, depth: int, count: int)
 
 
 def has_parts(op: InnerProduct) -> bool:
-    """Whether its products may be cut: those whose result lies in memory as conv_fprop and conv_dgrad leave it."""
+    """Whether the products may be split: their result must lie in memory as conv_fprop and conv_dgrad write it."""
     return not op.transpose and not op.y.interleaved
 
 
 def whole_rows(op: InnerProduct) -> int:
-    """Those of all items of the batch."""
+    """Rows of all items of the batch."""
     return op.rows if op.part is None else op.rows // op.part.count * op.part.items
 
 
@@ -74,14 +74,14 @@ def forward_parts(op: InnerProduct) -> Parts:
 
 
 def dgrad_parts(op: InnerProduct) -> Parts:
-    """Of the rows of all bands of the weights."""
+    """The parts over the rows of all bands of the weights."""
     if not has_parts(op):
         return Parts(1, op.dy_outputs)
     return parts_of(DGRAD, whole_rows(op), op.inner, op.dy_outputs)
 
 
 def forward_parts_bytes(op: InnerProduct) -> int:
-    """Workspace of the parts."""
+    """Bytes of the workspace of the parts."""
     return _parts_bytes(op.rows, op.outputs, forward_parts(op).number)
 
 
@@ -95,7 +95,7 @@ def _parts_bytes(rows: int, columns: int, count: int) -> int:
 
 
 def parts_here(op: InnerProduct, parts: Parts) -> int:
-    """Of a dgrad, those of this band of the weights; Device.row_bands says that it has whole ones."""
+    """The number of dgrad's parts in this band of the weights; Device.row_bands makes bands of whole parts."""
     return ceil_div(op.outputs, parts.depth)
 
 
@@ -112,7 +112,7 @@ def fprop_in_parts(
 def dgrad_in_parts(
     engine: Engine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
 ) -> Iterator[Launch]:
-    """`dy` begins with the columns of this band, if it is one.  A later band goes on from the sums in dx."""
+    """`dy` is the address of the columns of this band, if there is one.  A later band continues the sums in dx."""
     parts = dgrad_parts(op)
     count = parts_here(op, parts)
     problem = ConvProblem(op.rows, count * op.inner, op.outputs, PIXEL, PIXEL, count)
@@ -123,7 +123,7 @@ def dgrad_in_parts(
 
 
 def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, begun: int = 0) -> Launch:
-    """y = the sum `begun`, if there is one, and of `count` parts in their order, with the epilogue."""
+    """y = `begun`, if there is one, plus `count` parts in order, with the epilogue."""
     v = vector_width(columns)
     return launch(
         "inner_product",

@@ -1,10 +1,10 @@
 """InnerProduct: a convolution of images of one pixel.
 
-A band of the weights' rows is a convolution to some of the maps: dy is read at the pitch of them all, and each sum runs
-in the order of the whole.
+A band of the weights' rows is a convolution to some of the maps: dy is read at the pitch of all maps, and each sum has
+the order of the whole op.
 
-Where x is an image whose memory is not in the order of the weights (a transposed weight, or an axis other than the
-channels'), it is first copied into Caffe's order in the workspace; so is dy, and dx is copied back the same way.
+If the memory of x is not in the order of the weights (an image with a transposed weight, or with an axis other than the
+channels'), x is first copied into Caffe's order in the workspace; so is dy, and dx is copied back.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ PARTS = {"forward": forward_parts, "dgrad": dgrad_parts}
 
 
 def conv_problem(op: InnerProduct) -> ConvProblem:
-    """With transposed weights the roles are a Deconvolution's: x holds the maps, y the image."""
+    """The problem of an op; with transposed weights the roles are a Deconvolution's: x holds the maps, y the image."""
     channels, outputs = (op.outputs, op.inner) if op.transpose else (op.inner, op.outputs)
     return ConvProblem(op.rows, channels, outputs, PIXEL, PIXEL)
 
 
 def whole_problem(op: InnerProduct) -> ConvProblem:
-    """That of all rows of the weights, where `op` has a band of them."""
+    """The problem with all rows of the weights, if `op` has a band of them."""
     return replace(conv_problem(op), k=op.dy_outputs) if op.band is not None else conv_problem(op)
 
 
 def pitch_of(op: InnerProduct) -> int:
-    """Columns of dy where `op` has a band of them, else 0."""
+    """Columns of dy in memory if `op` has a band of them, otherwise 0."""
     return 0 if op.band is None else op.band.rows
 
 
 def columns_of(op: InnerProduct, address: int) -> int:
-    """Where the columns of this op begin in the row of all outputs at `address`; 0 stays 0."""
+    """The address of this op's columns in the row of all outputs at `address`; 0 stays 0."""
     return address + FLOAT * op.first_output if address else 0
 
 
@@ -95,7 +95,7 @@ def narrow_blobs(op: InnerProduct) -> list[str]:
 
 
 def is_in_parts(op: InnerProduct, step: str) -> bool:
-    """Whether the sums of this step are cut into parts (inner_parts.py)."""
+    """Whether the sums of this step are split into parts (inner_parts.py)."""
     return step in PARTS and PARTS[step](op).number > 1
 
 
@@ -137,8 +137,8 @@ def inner_product_fprop(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
 
 
 def fprop_in_steps(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
-    """Where conv_fprop does not write y itself: the residual is copied to y first and the product added to it, and a
-    ReLU runs in place."""
+    """Compute y if conv_fprop cannot write it directly: the residual is copied to y first and the product added to it,
+    and a ReLU runs in place."""
     engine = engine_of(call, "x0", whole_problem(op))
     problem, workspace = conv_problem(op), Workspace(call.workspace)
     if op.residual:
@@ -205,7 +205,7 @@ def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
 
 def wgrad_carry_bytes(op: InnerProduct, role: str) -> int | None:
     if op.band is not None and op.part is not None:
-        return None  # conv_wgrad_of gathers maps that lie side by side
+        return None  # conv_wgrad_of gathers contiguous maps only
     return conv_wgrad_carry_bytes(conv_problem(op)) if role == "dw0" else bias_columns(op).carry_bytes()
 
 

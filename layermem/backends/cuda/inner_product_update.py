@@ -18,12 +18,12 @@ from layermem.backends.cuda.warpgroup import engine_of
 from layermem.backends.cuda.wgrad import conv_wgrad, split_of
 from layermem.ops import ConvProblem, InnerProductUpdate
 
-BAND_BYTES = 2**26  # of gradient at once: several waves of tiles
+BAND_BYTES = 2**26  # of the gradient at a time: several waves of tiles
 ROWS = 128  # of the tallest tile
 
 
 def bands(problem: ConvProblem) -> list[tuple[int, int]]:
-    """(first row, rows) of each band of the gradient."""
+    """(first row, number of rows) of each band of the gradient."""
     rows = max(1, BAND_BYTES // (FLOAT * problem.c * ROWS)) * ROWS
     return [(first, min(rows, problem.k - first)) for first in range(0, problem.k, rows)]
 

@@ -1,4 +1,4 @@
-"""L2Norm: the sums over what shares a norm, then one thread per element."""
+"""L2Norm: sums over the elements that share a norm, then one thread per element."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from layermem.backends.cuda.channel_sums import Columns, merge_parts
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import L2Norm
 
-WARPS = 8  # of a block
-WARP_MEMBERS = 512  # that a warp still sums alone
+WARPS = 8  # per block
+WARP_MEMBERS = 512  # limit of the elements that one warp sums
 
 
 def members(op: L2Norm) -> int:
@@ -78,7 +78,7 @@ def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     sums = workspace.take(sums_bytes(op))
     yield norm_sums(op, call, call["dy0"] if "dx0" in call else 0, sums)
-    if call.sums("dw0"):  # before dx, which may lie over x or dy
+    if call.sums("dw0"):  # before dx, which may overlay x or dy
         yield from scale_sums(op, call, sums, workspace)
     if "dx0" in call:
         yield norm_launch("norm_backward", ceil_div(op.x.count, THREADS), op, call, call["dx0"], call["dy0"], sums)

@@ -1,4 +1,4 @@
-"""What losses share: labels, normalizers, and the sum of a loss over its parts."""
+"""Common parts of losses: labels, normalizers, and the sum of a loss over its parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def labels(call: CudaCall, address: int, classes: int, ignore_label: int | None 
 
 
 def normalizer(known: float | None, counted: int = 0) -> StructValues:
-    """The number that a loss is divided by, or the one at address `counted` where labels have to be counted first."""
+    """The number that a loss is divided by, or the number at address `counted` if labels have to be counted first."""
     return {"counted": 0, "otherwise": float(known)} if known is not None else {"counted": counted, "otherwise": 0.0}
 
 
@@ -31,8 +31,8 @@ def divide_loss(y: int, total: int, by: StructValues, factor: float = 1.0) -> La
 
 
 def sum_rows(each: int, at: Columns, workspace: Workspace, carry: int = 0) -> tuple[int, list[Launch]]:
-    """The address of the sums of each [rows][terms], and the launches that compute them; of a slice of a batch, the
-    sums of all slices up to this one, from what they `carry` (at.carry_bytes()), and there with the last one alone."""
+    """The address of the sums of each [rows][terms], and the launches that compute them.  For a slice of a batch, these
+    are the sums of all slices so far, from the `carry` (at.carry_bytes()), and are written only by the last slice."""
     sums, parts = workspace.take(FLOAT * at.columns), workspace.take(at.part_bytes())
     return sums, list(channel_sums(at, sums, each, False, carry or parts))
 

@@ -10,17 +10,17 @@ from layermem.backends.struct_layout import Later, Patch, StructValue, StructVal
 from layermem.errors import InputError
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # blocks along each axis
-THREADS = 256  # of a block, by default
+THREADS = 256  # per block, by default
 
 
 @dataclass(frozen=True)
 class Launch:
     """cuda/<module>.cu: `function` over `grid` blocks of `block` threads; `args` is the packed struct.
 
+    shared        bytes of dynamic shared memory of a block
     patches       parts of args that are computed from the context before the first launch
     reads_step    whether it reads the scalars of the step, which are then written before it (step_scalars.py)
-    alternatives  launches of the same arguments and results whose blocks need less and less shared memory, for GPUs
-                  that have not enough for this one
+    alternatives  launches with the same results whose blocks need less and less shared memory, for smaller GPUs
     """
 
     module: str
@@ -53,7 +53,8 @@ def launch(
     step: int | None = None,
     **values: StructValue,
 ) -> Launch:
-    """A launch whose struct `args` is packed from `base` and `values`; a value may be `Later`.
+    """A launch whose struct `args` is packed from `base` and `values`; a value may be `Later`.  InputError for a grid
+    that CUDA does not accept.
 
     step   address of the scalars of the step, for a struct that has the member `step`
     """
@@ -69,7 +70,7 @@ def launch(
 
 
 def is_grid(blocks: tuple[int, int, int]) -> bool:
-    """Whether CUDA takes a grid of so many blocks along each axis."""
+    """Whether CUDA accepts a grid with these numbers of blocks along its axes."""
     return all(n <= most for n, most in zip(blocks, MAX_GRID, strict=True))
 
 
@@ -78,7 +79,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def divider(divisor: int) -> dict[str, int]:
-    """A Divider of cuda/common.cuh: n / divisor = (n multiplier >> 32) >> shift for n < 2^31.
+    """The fields of a Divider of cuda/common.cuh: n / divisor = (n multiplier >> 32) >> shift for n < 2^31.
 
     With l = ceil(log2 divisor) the multiplier floor(2^(31 + l) / divisor) + 1 has 32 bits and is large enough.
     """
@@ -89,7 +90,7 @@ def divider(divisor: int) -> dict[str, int]:
 
 
 def vector_width(*counts: int) -> int:
-    """Floats per access: 4 where all counts are multiples of 4, so that a kernel may move 16 bytes at once; else 1."""
+    """Floats per access: 4 if all counts are multiples of 4, which allows accesses of 16 bytes; otherwise 1."""
     return 1 if any(count % 4 for count in counts) else 4
 
 

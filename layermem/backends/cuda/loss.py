@@ -1,4 +1,4 @@
-"""Losses against targets: partial sums and their sum forward, one launch over all elements backward."""
+"""Losses against targets: forward computes partial sums and their sum, backward is one launch over all elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WARPS = 8  # of a block
 
 
 def loss_arguments(x: Tensor, call: CudaCall, x1: int, label_struct: StructValues, by: StructValues) -> StructValues:
-    """The members of LossArgs that every step has; `x1` is the address of the second bottom in the order of x."""
+    """The fields of LossArgs that every step has; `x1` is the address of the second bottom in the order of x."""
     per_item = x.count // x.shape[0]
     return {
         "x0": call["x0"],
@@ -45,10 +45,10 @@ def loss_arguments(x: Tensor, call: CudaCall, x1: int, label_struct: StructValue
 
 
 class Parts(NamedTuple):
-    """Sums of `terms` numbers over the parts of `at`; of a slice of a batch, those of all slices up to this one.
+    """Sums of `terms` numbers over the parts of `at`; for a slice of a batch, the sums of all slices so far.
 
     address     [at.parts][terms]
-    open_sums   of the part that another slice finishes
+    open_sums   address of the sums of the part that a later slice completes
     """
 
     at: Columns
@@ -58,13 +58,13 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, at: Columns, terms: int, workspace: Workspace, carry: int) -> Parts:
-        """In the workspace, or in what slices `carry`."""
+        """Parts in the workspace, or in the `carry` of slices."""
         if at.here:
             return cls(at, terms, *at.carried(carry, terms))
         return cls(at, terms, workspace.take(FLOAT * terms * at.parts), 0)
 
     def total(self, workspace: Workspace) -> tuple[int, list[Launch]]:
-        """The address of the sums over all parts, and the launches that compute them: none before the last slice."""
+        """The address of the sums over all parts, and the launches that compute them; none before the last slice."""
         if not self.at.ends_here:
             return 0, []
         return sum_rows(self.address, Columns(self.at.parts, self.terms), workspace)
@@ -90,7 +90,7 @@ def sum_parts(function: str, arguments: StructValues, parts: Parts) -> Iterator[
 def divide_total(
     parts: Parts, call: CudaCall, workspace: Workspace, by: StructValues, factor: float = 1.0
 ) -> Iterator[Launch]:
-    """y0, where the sum is complete."""
+    """Write y0 once the sum is complete."""
     total, sums = parts.total(workspace)
     yield from sums
     if "y0" in call:
@@ -139,7 +139,7 @@ def reordered_bytes(x: Tensor, target: Tensor) -> int:
 
 
 def parts_workspace_bytes(at: Columns, terms: int) -> int:
-    """Partial sums of a loss, unless slices carry them, and their sums."""
+    """Bytes of the partial sums of a loss, unless slices carry them, and of their sums."""
     parts = 0 if at.here else aligned(FLOAT * terms * at.parts)
     return parts + sum_rows_bytes(Columns(at.parts, terms))
 
@@ -168,7 +168,7 @@ def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
 
 
 def euclidean_backward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
-    """b in the order of a, then its gradient in that order."""
+    """Bytes for b in the order of a, and for its gradient in that order."""
     return reordered_bytes(op.a, op.b) * (2 if "dx1" in roles else 1)
 
 
@@ -216,7 +216,7 @@ def sigmoid_forward(op: SigmoidCrossEntropyLoss, call: CudaCall) -> Iterator[Lau
 def sum_sigmoid(
     op: SigmoidCrossEntropyLoss, call: CudaCall, x: int, target: int, workspace: Workspace
 ) -> tuple[int, list[Launch]]:
-    """The address of the loss and of the number of elements that count, and the launches that compute them."""
+    """The address of the loss and of the number of counted elements, and the launches that compute them."""
     label_struct = labels(call, target, 0, op.ignore_label)
     arguments = {**loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer)), "x0": x}
     parts = Parts.of(elements(op.x, op.part), 2, workspace, call.carry("y0"))
@@ -228,13 +228,13 @@ def sum_sigmoid(
 def count_targets(
     op: SigmoidCrossEntropyLoss, call: CudaCall, target: int, workspace: Workspace
 ) -> tuple[int, list[Launch]]:
-    """The address of the number of targets that count in the whole batch, and the launches that count them."""
+    """The address of the number of counted targets in the whole batch, and the launches that count them."""
     if op.part is None:
         sums, launches = sum_sigmoid(op, call, call["x0"], target, workspace)
         return sums + FLOAT, launches
     whole = of_whole_batch(op)
     targets, copies = in_order_of(whole.x, whole.target, call["x1.whole"], workspace)
-    sums, launches = sum_sigmoid(whole, call, targets, targets, workspace)  # scores do not count
+    sums, launches = sum_sigmoid(whole, call, targets, targets, workspace)  # the count does not depend on scores
     return sums + FLOAT, [*copies, *launches]
 
 
@@ -329,7 +329,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
 
 
 def all_items(op: ItemLoss | ContrastiveLoss) -> int:
-    """Of the whole batch: what the loss is divided by."""
+    """Items of the whole batch, which the loss is divided by."""
     return op.items if op.part is None else op.items // op.part.count * op.part.items
 
 
@@ -370,7 +370,7 @@ def hinge_backward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
 
 
 def items_of(op: MultinomialLogisticLoss | ContrastiveLoss) -> Columns:
-    """A row per item."""
+    """Columns with a row per item."""
     return Columns(op.items, 1).within(op.part)
 
 
@@ -379,7 +379,7 @@ def items_carry_bytes(op: MultinomialLogisticLoss | ContrastiveLoss, role: str) 
 
 
 def multinomial_workspace_bytes(op: MultinomialLogisticLoss, roles: Collection[str]) -> int:
-    """Only the label's score counts."""
+    """Bytes for one number per item, since only the label's score contributes to the loss."""
     return parts_workspace_bytes(items_of(op), 1)
 
 

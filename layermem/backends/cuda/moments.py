@@ -21,7 +21,7 @@ UNIT_LINES = 8  # threads along the rows of a unit, as in cuda/batch_norm.cuh
 
 @dataclass(frozen=True)
 class Units(Columns):
-    """Columns whose parts are units of rows; what slices leave open are the rows of a unit."""
+    """Columns whose parts are units of rows; the open part of a slice's carry holds the rows of a unit."""
 
     @property
     def rows_each(self) -> int:
@@ -29,24 +29,23 @@ class Units(Columns):
 
     @property
     def nbytes(self) -> int:
-        """Of the moments of all units."""
+        """Bytes of the moments of all units."""
         return FLOAT * MOMENTS * self.parts * self.columns
 
     def carry_bytes(self, terms: int = MOMENTS, blobs: int = 1) -> int:
-        """With the rows of `blobs` blobs that a slice leaves open."""
+        """Bytes of a carry, including the rows of `blobs` blobs in an open unit."""
         _, open_rows = self.carried(0, terms)
         return open_rows + aligned(FLOAT * blobs * MOMENTS_ROWS * self.columns) * self.leaves_part
 
     def unit_runs(self, open_rows: int) -> Iterator[tuple[int, StructValues]]:
-        """As runs(): blocks of a launch over the units at hand, and what it knows of them."""
+        """Like runs(): the number of blocks of each launch over the units of this slice, and its struct."""
         each = THREADS // UNIT_LINES // self.lanes  # units of a block
         for (across, units), struct in self.runs(open_rows):
             yield across * ceil_div(units, each), {"at": struct, "across": across, "units": units}
 
 
 def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[Launch]:
-    """The moments of the units at hand, in `memory`; in a slice that is what slices carry.  `suffix`: as CudaCall has
-    it."""
+    """Compute the moments of this slice's units into `memory`, the carry of a slice.  `suffix` as in CudaCall."""
     parts, open_rows = at.carried(memory, MOMENTS) if at.here else (memory, 0)
     for blocks, units in at.unit_runs(open_rows):
         yield launch(
@@ -55,7 +54,7 @@ def batch_moments(at: Units, x: int, memory: int, suffix: str = "") -> Iterator[
 
 
 class NormOperands(NamedTuple):
-    """What the gradient of a BatchNorm is computed from, beside its dy; factor and bias where a Scale follows."""
+    """The operands of the gradient of a BatchNorm except dy; factor and bias are set if a Scale follows."""
 
     x: int
     mean: int
@@ -63,7 +62,7 @@ class NormOperands(NamedTuple):
     factor: int = 0
     bias: int = 0
     relu: bool = False
-    largest_zero: float = 0.0  # of the record (ops.EndsInRelu)
+    largest_zero: float = 0.0  # as in the record (ops.EndsInRelu)
 
     @property
     def struct(self) -> StructValues:
@@ -77,7 +76,7 @@ class NormOperands(NamedTuple):
 
 
 def gradient_sums(at: Units, dy: int, norm: NormOperands, memory: int, suffix: str = "") -> Iterator[Launch]:
-    """The sums of dy and of dy y of the units at hand, as batch_moments() has moments."""
+    """Compute the sums of dy and of dy y of the units of this slice, with memory as in batch_moments()."""
     parts, open_rows = at.carried(memory, SUMS) if at.here else (memory, 0)
     for blocks, units in at.unit_runs(open_rows):
         base = {**units, **norm.struct, "parts": parts}

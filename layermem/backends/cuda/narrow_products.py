@@ -1,12 +1,12 @@
-"""Which products take blobs in 16 bits, by precision, and the workspace of weights that are rounded for them.
+"""The products that take 16-bit blobs, by precision, and the workspace of weights that are rounded for them.
 
-fp32, tf32   all that kernels can take so; operands are widened on their way
-bf16         of blobs in bfloat16, those whose runs of channels are of 16 bytes, as they are; and where the image is in
-             fp32, from there
+fp32, tf32   all products whose kernels can; operands are widened when they are loaded
+bf16         products of bfloat16 blobs whose channels form accesses of 16 bytes, without conversion; and products with
+             an fp32 image
 fp32x3       none
 
-Direct convolutions (direct_problems.py) compute in fp32 in all precisions, and so take what fp32 takes; but no image in
-fp32 beside maps in 16 bits.
+Direct convolutions (direct_problems.py) compute in fp32 in all precisions, so they take the same types as fp32, except
+an fp32 image with 16-bit maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerP
 def takes(
     precision: str, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
 ) -> frozenset[str]:
-    """Of the roles with these element types, those that the kernels of this precision take in 16 bits."""
+    """The roles, of those with these element types, that the kernels of this precision take in 16 bits."""
     taken = cuda_kernels.takes(record, step, dtypes, accumulates)
     problems = _problems_of(record)
     if not problems or not taken:
@@ -40,7 +40,7 @@ def takes(
 
 
 def rounding_bytes(precision: str, record: OpRecord, step: str, storage: str) -> int:
-    """Workspace of the weights of a product of blobs in this storage."""
+    """Bytes of the workspace for the rounded weights of a product of blobs in this storage."""
     if storage not in NARROW or (isinstance(record, InnerProduct) and is_in_parts(record, step)):
         return 0
     product = {"forward": FPROP, "dgrad": DGRAD}.get(step)

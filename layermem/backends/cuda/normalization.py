@@ -1,8 +1,8 @@
 """LRN, and BatchNorm with the Scale, residual and ReLU that follow it.
 
-The statistics of a batch are computed once and stashed; everything else is one launch over the blob, or two.  A Scale,
-a residual and a ReLU run in the same launches: the gradients of factor and bias are the sums that BatchNorm's own
-backward needs.
+The statistics of a batch are computed once and stashed; everything else is one or two launches over the blob.  A Scale,
+a residual and a ReLU run in the same launches: the gradients of factor and bias are the sums that BatchNorm's backward
+needs anyway.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from layermem.errors import InputError
 from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
-NORMALIZE_BYTES, BACKWARD_GROUPS = 16, 2  # of V elements: of a thread, as in cuda/batch_norm.cuh
-MAX_LRN_CHANNELS = 4096  # three rows of a pixel in 48 KiB
+NORMALIZE_BYTES, BACKWARD_GROUPS = 16, 2  # per thread, groups of V elements, as in cuda/batch_norm.cuh
+MAX_LRN_CHANNELS = 4096  # so that three rows of a pixel fit 48 KiB
 FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|x1|dx0|dx1|dy0"  # roles that may be in 16 bits
-LRN_ELEMENTS = 2048  # of the pixels that a block takes
+LRN_ELEMENTS = 2048  # limit of the pixels of a block
 
 # -- launches ----------------------------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ NO_EPILOGUE: StructValues = {"factor": 0, "bias": 0, "relu": 0, "largest_zero": 
 
 
 def affine_relu(call: CudaCall, relu: bool, largest_zero: float = 0.0) -> StructValues:
-    """The Scale, and maybe the ReLU, of a BatchNormScale."""
+    """The fields of the Scale, and the ReLU if there is one, of a BatchNormScale."""
     return {"factor": call["w3"], "bias": call["w4"], "relu": relu, "largest_zero": largest_zero}
 
 
@@ -82,8 +82,7 @@ def global_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int) ->
 
 
 def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, memory: int) -> Iterator[Launch]:
-    """`memory` holds the moments of units; in a slice it is what slices carry, and the last one writes mean and
-    inv_std."""
+    """`memory` holds the moments of units; for a slice it is the carry, and the last slice writes mean and inv_std."""
     at, n = units_of(op), op.per_channel
     if "moments" not in call:
         yield from batch_moments(at, call["x0"], memory, call.suffix)
@@ -111,7 +110,7 @@ def batch_statistics(op: BatchNorm, call: CudaCall, mean: int, inv_std: int, mem
 
 
 def statistics_addresses(op: BatchNorm, call: CudaCall, workspace: Workspace) -> tuple[int, int]:
-    """(mean, inv_std): the stash, or the workspace where no backward reads them."""
+    """The addresses of mean and inv_std: the stash, or the workspace if no backward reads them."""
     nbytes = FLOAT * op.channels
     return call["mean"] or workspace.take(nbytes), call["inv_std"] or workspace.take(nbytes)
 
@@ -125,7 +124,7 @@ def units_of(op: BatchNorm) -> Units:
 
 
 def moment_bytes(op: BatchNorm, roles: Collection[str]) -> int:
-    """Of the workspace; none where the convolution before has left them."""
+    """Bytes of the workspace for moments; 0 if the convolution before has computed them."""
     return 0 if "moments" in roles else units_of(op).nbytes
 
 
@@ -134,7 +133,7 @@ def moments_address(op: BatchNorm, call: CudaCall, workspace: Workspace) -> int:
 
 
 def norm_operands(call: CudaCall, op: BatchNormScale | None = None) -> NormOperands:
-    """`op`: where a Scale follows."""
+    """The operands of the gradient; `op` is given if a Scale follows."""
     relu, largest_zero = (False, 0.0) if op is None else (op.relu, op.largest_zero)
     return NormOperands(call["x0"], call["mean"], call["inv_std"], call["w3"], call["w4"], relu, largest_zero)
 
@@ -154,7 +153,7 @@ def whole_gradient_sums(
 
 
 def gradient_bytes(op: BatchNorm, roles: Collection[str]) -> int:
-    """Of the workspace; the sums of units may be those that a dgrad has left."""
+    """Bytes of the workspace for gradient sums; a dgrad may already have computed the sums of units."""
     at, workspace = units_of(op), Workspace()
     if "norm_sums" not in roles:
         workspace.take(at.nbytes)
@@ -164,7 +163,7 @@ def gradient_bytes(op: BatchNorm, roles: Collection[str]) -> int:
 
 
 def scale_gradients(op: BatchNormScale, call: CudaCall, sums: int) -> Iterator[Launch]:
-    """The gradients of bias and factor, which are the sums."""
+    """Write the gradients of bias and factor, which are the sums."""
     channels = op.norm.channels
     for role, address in (("dw4", sums), ("dw3", sums + FLOAT * channels)):
         if role in call:
@@ -286,7 +285,7 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[La
 
 
 def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
-    """Moments and sums are carried once, and all results are made of them."""
+    """Bytes of the carry: moments and sums are carried once, and all results are computed from them."""
     if role == "mean":
         return Units.of(op.x).within(op.part).carry_bytes()
     return Units.of(op.x).within(op.part).carry_bytes(SUMS, blobs=2) if role == "sums" else 0
@@ -303,7 +302,7 @@ def batch_norm_scale_statistics(op: BatchNormScale, call: CudaCall) -> Iterator[
 
 
 def last_gradient_sums(op: BatchNorm, call: CudaCall, norm: NormOperands) -> Iterator[Launch]:
-    """Adds the items to what is carried; the last slice adds up the units."""
+    """Add the sums of this slice to the carry; the last slice adds up the units."""
     at, memory = units_of(op), call.carry("sums")
     yield from gradient_sums(at, call["dy0"], norm, memory, call.suffix)
     if "sums" in call:
@@ -339,7 +338,7 @@ def moving_average(op: MovingAverage, call: CudaCall) -> Iterator[Launch]:
 
 
 def move_averages(op: MovingAverage, step: int, averages: Sequence[int], statistics: Sequence[int]) -> Launch:
-    """Averages of means, of variances and of weights by rows of statistics; the last address of each may be 0."""
+    """Move averages of means, of variances and of weights by rows of statistics; the last address of each may be 0."""
     (means, variances, weights), (mean, variance, weight) = averages, statistics
     return launch(
         "normalization",
@@ -367,7 +366,7 @@ def lrn(
     op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False, suffix: str = ""
 ) -> Launch:
     n, channels, height, width = op.x.shape
-    rows = 0 if not op.across else 3 if dy else 1  # of each pixel in shared memory
+    rows = 0 if not op.across else 3 if dy else 1  # rows of a pixel in shared memory
     if op.across and channels > MAX_LRN_CHANNELS:
         raise InputError(f"normalizes across {channels} channels; the cuda device takes up to {MAX_LRN_CHANNELS}")
     pixels, each, v = n * height * width, max(1, LRN_ELEMENTS // channels), vector_width(channels)

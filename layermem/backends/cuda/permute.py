@@ -1,5 +1,5 @@
-"""Permute: one thread per element of what is written; a side that its parts do not cut is copied into Caffe's order
-before, or out of it after."""
+"""Permute: one thread per written element; a side whose memory does not match its axes is copied into Caffe's order
+before, or out of it afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from layermem.errors import InputError
 from layermem.ops import Permute, Tensor
 from layermem.utils.units import aligned
 
-MAX_AXES = 6  # that a strided copy takes, once neighbours in both memories are merged
+MAX_AXES = 6  # limit of a strided copy, after axes contiguous in both memories are merged
 
 
 def permute_workspace_bytes(op: Permute, roles: Collection[str]) -> int:
@@ -45,7 +45,7 @@ def permute(
     strides: tuple[int, ...],
     plain: bool,
 ) -> Iterator[Launch]:
-    """The strides are those of op.sizes on both sides."""
+    """Permute `x` into `out`; the strides are those of op.sizes on both sides."""
     count, accumulate = op.x.count, call.accumulates(out)
     if op.view:
         yield from copy(call[out], call[x], count, accumulate)
@@ -70,7 +70,7 @@ def flat_items(tensor: Tensor) -> Tensor:
 
 
 def strided_copy(axes: Axes, y: int, x: int, count: int, accumulate: bool) -> Launch:
-    """Element i of y, counted through the sizes of `axes`, is the one of x at the sum of index x stride."""
+    """Element i of y, counted through the sizes of `axes`, is the element of x at the sum of index x stride."""
     merged = merge_axes(axes)
     if len(merged) > MAX_AXES:
         raise InputError(

@@ -11,11 +11,11 @@ from layermem.backends.cuda.step_scalars import WORD
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool, Tensor
 
-NARROW_TAPS = 256  # that an index of one byte tells apart
+NARROW_TAPS = 256  # limit for an index of one byte
 
 
 def mask_workspace_bytes(op: Pool, roles: Collection[str]) -> int:
-    """The index of the maximum, which the mask is computed from, where no backward reads it."""
+    """Bytes of the index of the maximum, from which the mask is computed, if no backward reads the index."""
     return op.argmax.nbytes if "y1" in roles and "argmax" not in roles else 0
 
 
@@ -41,7 +41,7 @@ def pool_backward(op: Pool, call: CudaCall) -> Iterator[Launch]:
 
 
 def arguments(op: Pool, written: Tensor, v: int, y: int, x: int, argmax: int, accumulate: bool = False) -> StructValues:
-    """A PoolArgs; y has the shape `written`: windows forward, pixels backward."""
+    """The fields of PoolArgs; y has the shape `written`: windows forward, pixels backward."""
     rows, columns = op.windows
     _, channels, out_h, out_w = op.y.shape
     return {

@@ -1,10 +1,11 @@
-"""A PyCUDA wheel for this Python, built also on a machine without CUDA, and its installation.
+"""Builds a PyCUDA wheel for this Python, even on a machine without CUDA, and installs it.
 
 PyCUDA compiles against two headers of the CUDA toolkit and links with the driver's library.  The headers come from the
-toolkit that the user names, of CUDA_HOME, CUDA_PATH or an nvcc on the PATH, or from two of NVIDIA's Python wheels.
-They must not be newer than the driver, which would lack functions; so the wheels, and that of the compiler of kernels,
-are those of the driver's major version of CUDA (PACKAGES).  The library is a generated stub with every function that
-the headers declare; the real one, or the fake driver of tests/emulator/, replaces it when PyCUDA is imported.
+toolkit that the user names, that CUDA_HOME or CUDA_PATH names or whose nvcc is on the PATH, or from two of NVIDIA's
+Python wheels.  They must not be newer than the driver, which would lack functions; so these wheels, and the wheel of
+the kernel compiler, belong to the driver's major version of CUDA (PACKAGES).  The library is a generated stub with
+every function that the headers declare; the real one, or the fake driver of tests/emulator/, replaces it when PyCUDA is
+imported.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from layermem.utils.text import printable
 VERSION = "2026.1"
 HEADERS = ("cuda.h", "cudaProfiler.h")
 CONFIGURATION = ("CUDA_ENABLE_CURAND = False", "CUDA_ENABLE_GL = False")
-HEADERS_PLATFORM = "manylinux2014_x86_64"  # whose wheels go back furthest; headers are the same on all
+HEADERS_PLATFORM = "manylinux2014_x86_64"  # the platform with the oldest wheels; headers are the same on all
 Say = Callable[[str], None]
 
 
 class Packages(NamedTuple):
-    """NVIDIA's Python packages for drivers of CUDA `cuda` and later: machine code by the compiler of a major version is
-    loaded by all drivers of it, and functions of the oldest headers are in all of them."""
+    """NVIDIA's Python packages for drivers of CUDA `cuda` and later: all drivers of a major version load machine code
+    of its compilers, and have the functions of its oldest headers."""
 
     cuda: CudaVersion
-    branch: int  # of the first of these drivers
+    branch: int  # driver branch of the first of these drivers
     nvrtc: str
-    headers: tuple[str, str]  # one in each
+    headers: tuple[str, str]  # packages with one header each
 
 
 PACKAGES = (
@@ -64,7 +65,7 @@ PACKAGES = (
 
 
 def packages_for(driver: CudaVersion | None) -> Packages:
-    """Those that suit the driver; the newest where there is none."""
+    """The packages that suit the driver; the newest without a driver.  CudaUnavailable if it is too old."""
     suitable = (each for each in PACKAGES if driver is None or each.cuda <= driver)
     found = next(suitable, None)
     if found is None:
@@ -77,14 +78,14 @@ def packages_for(driver: CudaVersion | None) -> Packages:
 
 
 def described(driver: CudaVersion | None) -> str:
-    """Which packages are taken, and why."""
+    """A sentence about the selected packages and the reason."""
     packages = packages_for(driver)
     why = f"the driver supports CUDA {driver}" if driver is not None else "there is no driver here"
     return f"{why}: packages of CUDA {packages.cuda.major} are taken, for drivers of branch {packages.branch} and later"
 
 
 def installed() -> str | None:
-    """Version of the PyCUDA in this Python; None without one."""
+    """The version of PyCUDA in this Python; None without one."""
     if importlib.util.find_spec("pycuda") is None:
         return None
     try:
@@ -94,13 +95,13 @@ def installed() -> str | None:
 
 
 def suits_driver() -> bool:
-    """Whether the driver has all functions that the installed PyCUDA was built for; true where there is no driver."""
+    """Whether the driver has all functions that the installed PyCUDA was built for; true without a driver."""
     done = subprocess.run([sys.executable, "-c", "import pycuda.driver"], capture_output=True, text=True)
     return "undefined symbol" not in done.stderr
 
 
 def compiles_kernels() -> bool:
-    """Whether NVRTC or nvcc is here, which compile kernels at first use, and whose code the driver loads."""
+    """Whether there is an NVRTC or nvcc whose code the driver loads, to compile kernels at first use."""
     try:
         find_compiler()
     except CudaUnavailable:
@@ -109,8 +110,8 @@ def compiles_kernels() -> bool:
 
 
 def install(package: str) -> None:
-    """Install a wheel, or a package of the index, into this Python, with what it depends on.  A wheel replaces another
-    one of the same version, which was built with other headers."""
+    """Install a wheel, or a package of the index, with its dependencies into this Python.  A wheel replaces an
+    installed one of the same version, which may have been built with other headers."""
     step = f"installing {Path(package).name}"
     _run(*_pip(), "install", "-q", package, step=step)
     if package.endswith(".whl"):
@@ -120,7 +121,7 @@ def install(package: str) -> None:
 
 
 def default_cache() -> Path:
-    """Where headers and wheels are kept unless the user says otherwise."""
+    """The default folder of headers and wheels."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "layermem" / "pycuda"
 
@@ -144,7 +145,7 @@ def cached_wheel(cache: Path, toolkit: Path | None, say: Say = lambda step: None
         folder = cache / f"{sys.implementation.cache_tag}-{digest(include)}"
         wheels = list(folder.glob("pycuda-*.whl"))
         if not wheels:
-            compiler("CXX", "g++", "c++")  # before minutes of work
+            compiler("CXX", "g++", "c++")  # fail before minutes of work
             say(f"compiling PyCUDA {VERSION} against {include}: one or two minutes")
             folder.mkdir(exist_ok=True)
             build(include, folder)
@@ -153,7 +154,7 @@ def cached_wheel(cache: Path, toolkit: Path | None, say: Say = lambda step: None
 
 
 def header_folder(cache: Path, toolkit: Path | None, say: Say = lambda step: None) -> Path:
-    """A folder with the driver's headers, of a toolkit or of NVIDIA's wheels."""
+    """A folder with the driver's headers, from a toolkit or from NVIDIA's wheels."""
     if toolkit is not None and not has_headers(toolkit / "include"):
         raise InputError(
             f"{toolkit}/include has no {' and '.join(HEADERS)}; name the folder of a CUDA toolkit, or leave out "
@@ -167,8 +168,7 @@ def header_folder(cache: Path, toolkit: Path | None, say: Say = lambda step: Non
 
 
 def is_too_new(include: Path, say: Say) -> bool:
-    """Whether the headers have functions that the driver lacks; a toolkit that the user names may be for another
-    machine."""
+    """Whether the headers have functions that the driver lacks; not checked for a toolkit that the user names."""
     driver = driver_version()
     written = re.search(
         r"^#define CUDA_VERSION (\d+)$", (include / HEADERS[0]).read_text(errors="replace"), re.MULTILINE
@@ -226,16 +226,16 @@ def digest(include: Path) -> str:
 
 
 def extra_flags() -> list[str]:
-    """CXXFLAGS of the environment, as for every extension in C++."""
+    """CXXFLAGS of the environment, as for every C++ extension."""
     return os.environ.get("CXXFLAGS", "").split()
 
 
 def build(include: Path, folder: Path) -> None:
     """Build the wheel in `folder`.
 
-    PyCUDA's setup.py takes its configuration from a file in $HOME, so it runs with a $HOME of its own; pip's
-    configuration stays the user's.  Its flags stand behind Python's own in every command; whether those in the
-    environment do is up to the version of setuptools.
+    PyCUDA's setup.py reads its configuration from a file in $HOME, so it runs with a temporary $HOME; pip keeps the
+    user's configuration.  Its flags follow Python's own flags in every command; the position of flags in the
+    environment depends on the version of setuptools.
     """
     with tempfile.TemporaryDirectory() as temporary:
         user_folder = Path(temporary)
@@ -257,7 +257,7 @@ def build(include: Path, folder: Path) -> None:
 
 
 def unpacked_source(folder: Path, environment: dict[str, str]) -> Path:
-    """The folder with PyCUDA's source, downloaded into `folder`."""
+    """The folder with PyCUDA's source, which is downloaded into `folder`."""
     wanted = [*_build_options(), "--no-binary", "pycuda", "-d", str(folder), f"pycuda=={VERSION}"]
     _run(*_pip(), "download", "-q", *wanted, environment=environment, step="downloading PyCUDA")
     (archive,) = folder.glob("pycuda-*.tar.gz")
@@ -266,9 +266,10 @@ def unpacked_source(folder: Path, environment: dict[str, str]) -> Path:
 
 
 def join_boost(source: Path) -> None:
-    """Let one file include what PyCUDA compiles of Boost: 34 small files, whose headers take nearly all the time.
+    """Include all Boost sources of PyCUDA from one file: they are 34 small files, whose headers take nearly all the
+    time.
 
-    PyCUDA's setup.py compiles every .cpp below libs/, and of Boost.Thread those for POSIX alone.
+    PyCUDA's setup.py compiles every .cpp below libs/, but only the POSIX files of Boost.Thread.
     """
     libraries = source / "bpl-subset" / "bpl_subset" / "libs"
     lines = []
@@ -281,13 +282,13 @@ def join_boost(source: Path) -> None:
 
 
 def _build_options() -> list[str]:
-    """PyCUDA alone, built with what is installed here where that is all it needs: else pip downloads it once more."""
+    """Options to build PyCUDA alone, with the installed build packages if all exist; else pip downloads them."""
     present = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel", "numpy"))
     return ["--no-deps", "--no-cache-dir", *(["--no-build-isolation"] if present else [])]
 
 
 def make_stub(include: Path, folder: Path) -> None:
-    """A libcuda.so whose functions all return the error for a missing device."""
+    """Make a libcuda.so whose functions all return the error for a missing device."""
     headers = "".join(f"#include <{name}>\n" for name in HEADERS)
     command = [compiler("CC", "gcc", "cc"), "-E", f"-I{include}", "-x", "c", "-"]
     declared = _run(*command, given=headers, step="reading CUDA's headers")
@@ -300,7 +301,7 @@ def make_stub(include: Path, folder: Path) -> None:
 
 
 def compiler(variable: str, *names: str) -> str:
-    """The compiler that the environment names in `variable`, or the first of `names` that there is."""
+    """The compiler that the environment names in `variable`, or the first existing one of `names`."""
     for name in filter(None, (os.environ.get(variable), *names)):
         if shutil.which(name):
             return name
@@ -308,7 +309,7 @@ def compiler(variable: str, *names: str) -> str:
 
 
 def _pip() -> list[str]:
-    if PathFinder.find_spec("pip") is None:  # past the hook of setuptools, which warns where distutils is imported
+    if PathFinder.find_spec("pip") is None:  # avoids the hook of setuptools, which warns if distutils is imported
         raise InputError(f"{sys.executable} has no pip; install it with `{sys.executable} -m ensurepip`")
     return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 

@@ -1,4 +1,4 @@
-"""Which families of kernels a step launches, without a GPU: its ops are bound on addresses that no kernel uses."""
+"""Finds the families of kernels that a step launches, without a GPU: its ops are bound to unused addresses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from layermem.backends.storage import bind_op
 from layermem.graph.ops import Graph, Op
 from layermem.ops import Communication, CopyOut, Feed, Python
 
-ON_HOST = (Communication, CopyOut, Feed, Python)  # records without kernels that a step could do without
-ADDRESS = 1 << 20  # of everything
-PRODUCT = "convolution"  # how the modules of products begin
+ON_HOST = (Communication, CopyOut, Feed, Python)  # records without kernels that could be replaced
+ADDRESS = 1 << 20  # of all operands
+PRODUCT = "convolution"  # prefix of modules of products
 
 
 class LaunchRecorder:
-    """`device`, a CudaDevice, on this GPU, whose launches are noted and not made."""
+    """A copy of `device`, a CudaDevice, for this GPU, which records launches instead of making them."""
 
     def __init__(self, device: Device, gpu: Gpu):
         self._launches: list[Launch] = []
@@ -43,7 +43,7 @@ class LaunchRecorder:
 
 
 def spans_of(op: Op, graph: Graph, addresses: Mapping[str, int], workspace: int) -> dict[str, DeviceSpan]:
-    """What the roles of `op` name, where its buffers have these addresses."""
+    """The spans of the roles of `op`, if its buffers have these addresses."""
     spans = {"workspace": DeviceSpan(workspace, op.workspace_bytes)} if op.workspace_bytes else {}
     for role, name in op.roles.items():
         buffer, items = graph.buffers[name], op.views.get(role)
@@ -54,10 +54,10 @@ def spans_of(op: Op, graph: Graph, addresses: Mapping[str, int], workspace: int)
 
 
 def keys_of(op: Op, launches: Iterable[Launch]) -> frozenset[str]:
-    """The kernels of an op as records name them: families, each with the module of its kernels."""
+    """The keys of an op's kernels in records: families, each with the module of its kernels."""
     found = {key_of(family_of(each.module, each.function), each.module) for each in launches}
     products = [each.module for each in launches if each.module.startswith(PRODUCT)]
-    if "moments" in op.roles and op.step == "forward" and is_on("moments"):  # by kernels of products
+    if "moments" in op.roles and op.step == "forward" and is_on("moments"):  # computed by kernels of products
         found |= {key_of("moments", module) for module in products}
     return frozenset(found)
 
@@ -75,9 +75,9 @@ def module_of_key(key: str) -> str:
 
 
 def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset[str]:
-    """All that the steps of these graphs launch on this GPU."""
+    """All keys that the steps of these graphs launch on this GPU."""
     recorder = LaunchRecorder(device, gpu)
-    found: dict[object, frozenset[str]] = {}  # of ops that launch the same
+    found: dict[object, frozenset[str]] = {}  # shared by ops with the same launches
     for graph in graphs:
         for op in (*graph.ops, *graph.fused_updates):
             dtypes = tuple((role, graph.buffers[name].tensor.dtype) for role, name in op.roles.items())
@@ -88,9 +88,9 @@ def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset
 
 
 def _no_address(of: object) -> int:
-    """Of what only a GPU has."""
+    """The address of anything that exists only on a GPU."""
     return ADDRESS
 
 
 def _nothing() -> None:
-    """A launch that is only noted."""
+    """A launch that is only recorded."""

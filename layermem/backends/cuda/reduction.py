@@ -1,4 +1,4 @@
-"""Reduction and ArgMax: axes of Caffe, counted through in the order of memory."""
+"""Reduction and ArgMax along axes of Caffe, in the order of memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layermem.backends.cuda.strided_index import memory_order, select_axes, stri
 from layermem.ops import ArgMax, Reduction
 
 SUMS = {"SUM": "reduce_sum", "MEAN": "reduce_sum", "ASUM": "reduce_sum_absolute", "SUMSQ": "reduce_sum_square"}
-WARPS = 8  # of a block
+WARPS = 8  # per block
 
 
 @kernel(Reduction, "forward")
@@ -57,12 +57,12 @@ def reduction_backward(op: Reduction, call: CudaCall) -> Iterator[Launch]:
 def argmax_forward(op: ArgMax, call: CudaCall) -> Iterator[Launch]:
     x, y, axis = op.x, op.y, op.along
     out_step = strides(y)
-    if axis is None:  # of each item: y [N, 1 or 2, top_k], places before values
+    if axis is None:  # per item: y [N, 1 or 2, top_k], indices before values
         lines, line = [0], list(range(1, len(x.shape)))
         out = [(x.shape[0], prod(y.shape[1:]))]
         step, places = out_step[2], call["y0"]
         values = call["y0"] + FLOAT * out_step[1] if op.with_values else 0
-    else:  # along an axis: y has places or values in its stead
+    else:  # along an axis: y has indices or values in its place
         lines, line = [i for i in range(len(x.shape)) if i != axis], [axis]
         out = [(x.shape[i], out_step[i]) for i in lines]
         step, values = out_step[axis], call["y0"] if op.with_values else 0

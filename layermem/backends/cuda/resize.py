@@ -10,8 +10,8 @@ from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, la
 from layermem.errors import InputError
 from layermem.ops import Crop, Interp, Tensor
 
-MAX_PIXELS = 1 << 15  # of an axis: the product of two sizes must stay below 2^31
-MAX_AXES = 4  # that a Crop takes
+MAX_PIXELS = 1 << 15  # per axis, so that the product of two sizes is below 2^31
+MAX_AXES = 4  # limit of a Crop
 
 # -- Interp ------------------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,8 @@ def bias_forward(op: Bias, call: CudaCall) -> Iterator[Launch]:
 
 
 def columns(op: Scale | Bias) -> Columns | None:
-    """x as [outer][operand][inner], if the operand lies so in memory; of a slice of a batch, all of the batch's where
-    the sums are over items, and a share of its columns where they are not: one item alone may lie otherwise."""
+    """x as [outer][operand][inner], if the operand lies like that in memory.  For a slice of a batch: the whole batch
+    if the sums are over items, otherwise a share of its columns, because one item alone may lie differently."""
     part = op.part
     if part is None:
         return columns_of(op)
@@ -84,7 +84,7 @@ def columns_of(op: Scale | Bias) -> Columns | None:
 
 
 def operand_sums(op: Scale | Bias, call: CudaCall, role: str, *, times_x: bool) -> Iterator[Launch]:
-    """The gradient `role`, or what slices carry of it: sums of dy, or of dy x."""
+    """Sum dy, or dy x, for the gradient `role` or its carry."""
     at, x, kind = columns(op), call["x0"] if times_x else 0, "_product" if times_x else ""
     dw, dy, accumulate = call[role], call["dy0"], call.accumulates(role)
     if at is not None:
@@ -116,7 +116,7 @@ def backward_workspace_bytes(op: Scale | Bias, roles: Collection[str]) -> int:
 
 
 def carry_bytes(op: Scale | Bias, role: str) -> int | None:
-    """None where a block sums each element of the operand, over axes that lie apart."""
+    """Bytes of the carry; None if a block sums each element of the operand over separate axes."""
     at = columns(op)
     return None if at is None else at.carry_bytes()
 
@@ -128,7 +128,7 @@ def scale_backward(op: Scale, call: CudaCall) -> Iterator[Launch]:
         yield from operand_sums(op, call, factor, times_x=True)
     if op.bias and call.sums(bias):
         yield from operand_sums(op, call, bias, times_x=False)
-    if "dx0" in call:  # last: it may overlay dy or x
+    if "dx0" in call:  # last, because it may overlay dy or x
         yield scale(op, call["dx0"], call["dy0"], call[op.operand], 0, call.accumulates("dx0"))
 
 

@@ -1,15 +1,15 @@
-"""The self-test of a GPU, in a process of its own (checked.py): kernels beside those that are known to be right.
+"""The self-test of a GPU, in a separate process (checked.py): compares kernels with implementations known to be right.
 
     python -m layermem.backends.cuda.selftest '{"index": 0, "precision": "tf32", "storage": "fp32", "keys": [..]}'
 
-Each op of the step of a small net runs alone, on whole numbers from -2 to 2.  They are exact in every precision, and so
-are their sums: so a product must have the bits of the reference device (NumPy, on the host), in any order of its sums;
-those of naive kernels (check.py), where the host would take too long.  What an epilogue leaves for a BatchNorm has
-the bits of the kernel that computes it apart.  Other ops may differ from the reference by roundings.
+Each op of the step of a small net runs alone, on integers from -2 to 2.  They and their sums are exact in every
+precision, so a product must have the bits of the reference device (NumPy, on the host), whatever the order of its sums;
+or the bits of naive kernels (check.py), if the host would take too long.  Results of an epilogue for a BatchNorm have
+the bits of the standalone kernel for them.  Other ops may differ from the reference by roundings.
 
-Lines of JSON go to standard output: {"begin": kernels, "of": key} before launches, for which the reader has a limit of
-time, {"ran": op} behind them, and {"key": .., "result": ".."}, "" where all is right.  The shapes fill tiles, wrap the
-rings of stages, and give the blocks of warpgroups, which take tiles in turn, a second one.
+Lines of JSON go to standard output: {"begin": kernels, "of": key} before launches, for which the reader has a time
+limit, {"ran": op} after them, and {"key": .., "result": ".."} with "" if all is right.  The shapes fill tiles, wrap the
+rings of stages, and give each block of warpgroups, which computes tiles in turn, a second tile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from layermem.utils.units import aligned
 
 Array = npt.NDArray[Any]
 
-FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS}  # that the reference or a pair of its
+FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS}  # fusions that the reference runs, or a pair of its ops
 CONTEXT = StepContext(
     seed=1,
     step=0,
@@ -61,19 +61,19 @@ CONTEXT = StepContext(
     iter_size=1,
     clip=-1.0,
 )
-OF_SM90 = "_sm90a"  # how modules end whose kernels are those of warpgroups
-BLOBS = ("x0", "y0", "dx0", "dy0")  # of a convolution
-NAIVE_MACS = 1 << 24  # of a convolution that takes too long on the host
-TILE_ROWS = 256  # of the largest tile of warpgroups that takes tiles in turn
-PIXELS = 14  # a side of the maps of the largest convolutions
-ROUNDINGS = {"float32": 2e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative, of ops that are not exact
+OF_SM90 = "_sm90a"  # suffix of modules with kernels of warpgroups
+BLOBS = ("x0", "y0", "dx0", "dy0")  # roles of blobs of a convolution
+NAIVE_MACS = 1 << 24  # from which on a convolution takes too long on the host
+TILE_ROWS = 256  # of the largest tile of warpgroups whose blocks take tiles in turn
+PIXELS = 14  # side of the maps of the largest convolutions
+ROUNDINGS = {"float32": 2e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}  # relative tolerance of ops that are not exact
 
 
 # -- the net -----------------------------------------------------------------------------------------------------------
 
 
 def net_text(multiprocessors: int) -> str:
-    """Branches, each with a loss of its own."""
+    """The net: branches with separate losses."""
     items = TILE_ROWS * multiprocessors // PIXELS**2 + 1
     return "\n".join([
         _data("a", items, 3, PIXELS, PIXELS), _conv("a0", "a", 32, 1), _conv("a1", "a0", 160, 3, bias=False),
@@ -92,7 +92,7 @@ def net_text(multiprocessors: int) -> str:
     ])  # fmt: skip
 
 
-FROZEN = "param { lr_mult: 0 } param { lr_mult: 1 }"  # weights: the sums of the bias are an op of their own
+FROZEN = "param { lr_mult: 0 } param { lr_mult: 1 }"  # frozen weights: the sums of the bias become a separate op
 
 
 def _data(name: str, *shape: int) -> str:
@@ -145,7 +145,7 @@ def _loss(bottom: str) -> str:
 
 
 def graph_on(device: CudaDevice, multiprocessors: int) -> Graph:
-    """The step of the net, with fusions that leave ops whose results are known."""
+    """The step of the net, with fusions whose results are known."""
     net = Net(read_net_text(net_text(multiprocessors)), 0)
 
     def step(net: Net, unfused: Any = ()) -> Graph:
@@ -159,12 +159,12 @@ def graph_on(device: CudaDevice, multiprocessors: int) -> Graph:
 
 @dataclass
 class Bench:
-    """The ops of a graph, each on operands of its own; no buffers share bytes."""
+    """Runs the ops of a graph, each on separate operands; no buffers share bytes."""
 
     device: CudaDevice
     graph: Graph
     before_launch: Callable[[Op], None]
-    stashes: dict[str, Array] = field(default_factory=dict)  # what ops have left for later ones
+    stashes: dict[str, Array] = field(default_factory=dict)  # results of ops for later ops
 
     def __post_init__(self) -> None:
         nbytes, self.places = 0, {}
@@ -178,7 +178,7 @@ class Bench:
         self.makers = {buffer: op for op in reversed(self.graph.ops) for buffer in op.writes}
 
     def operand(self, op: Op, role: str) -> Array:
-        """Whole numbers, or what an earlier op has left; in the order and the type of memory."""
+        """Integers, or the result of an earlier op, in the order and the type of memory."""
         name = op.roles[role]
         buffer = self.graph.buffers[name]
         maker = self.maker_of(name, op)
@@ -193,8 +193,8 @@ class Bench:
         return narrowed(numbers, buffer.tensor.dtype) if buffer.tensor.dtype in BITS else numbers
 
     def maker_of(self, name: str, op: Op) -> Op | None:
-        """The op whose result in the buffer `name` is read by `op`: in a stash, or beside partial sums that it reads,
-        which are of what their op has written; None where it reads whole numbers."""
+        """The op whose result in the buffer `name` `op` reads: a stash, or a buffer next to partial sums that were
+        computed from that result; None if it reads integers."""
         sums = (op.roles[role] for role in ROLES if op.roles.get(role) in op.reads)
         is_stash = self.graph.buffers[name].kind not in (DATA, DIFF, PARAMETER)
         is_beside = any(name in self.makers[each].writes for each in sums)
@@ -205,11 +205,11 @@ class Bench:
         return {role: self.operand(op, role) for role, name in op.roles.items() if name in read}
 
     def on_gpu(self, op: Op) -> dict[str, Array]:
-        """What the op writes there, by role."""
+        """The results of the op on the GPU, by role."""
         for role, value in self.operands(op).items():
             self.device.driver.write(self.addresses[op.roles[role]], np.ascontiguousarray(value))
         call = bind_op(self.device, op, spans_of(op, self.graph, self.addresses, self.workspace), CONTEXT)
-        self.device.load()  # which may compile: there is a limit of time for what follows
+        self.device.load()  # this may compile, and the following has a time limit
         self.before_launch(op)
         self.device.run([call])
         say(ran=op.name)
@@ -218,7 +218,7 @@ class Bench:
         return results
 
     def expected(self, op: Op) -> dict[str, Array]:
-        """What the op must write, without partial sums: by naive kernels where they are fast and the host is not."""
+        """The expected results of the op, without partial sums: from naive kernels if the host would take too long."""
         naive = [*self._naive(op)]
         if not naive:
             return self.on_host(op)
@@ -228,7 +228,7 @@ class Bench:
         return {role: value for role, value in self._results(op).items() if role not in ROLES}
 
     def _naive(self, op: Op) -> Iterator[Launch]:
-        """A convolution without an epilogue, of blobs in one type."""
+        """The launches of naive kernels for a convolution without an epilogue, with blobs of one type."""
         record, at = op.record, {role: self.addresses[name] for role, name in op.roles.items()}
         if not isinstance(record, Conv) or record.problem.macs < NAIVE_MACS or record.bias or op.passes:
             return
@@ -253,7 +253,7 @@ class Bench:
         return results
 
     def on_host(self, op: Op) -> dict[str, Array]:
-        """What the reference writes, by role, without partial sums that it does not know."""
+        """The results of the reference, by role, without partial sums that it does not compute."""
         given, arrays = self.operands(op), {}
         for role, name in op.roles.items():
             tensor = self.graph.buffers[name].tensor
@@ -277,7 +277,7 @@ ROLES = {family.role: name for name, family in FAMILIES.items() if family.role}
 
 
 def reference(record: OpRecord, step: str, arrays: Mapping[str, Array]) -> None:
-    """The kernels of the reference, one after the other where the op is several of its ops."""
+    """Run the kernels of the reference, one after the other if the op is several of its ops."""
     REGISTRY.bind(record, step, ReferenceCall(arrays, CONTEXT))
 
 
@@ -289,14 +289,14 @@ class Unjudged(Exception):
 
 
 class SelfTest:
-    """The ops of a graph by the keys that judge them (recorded.keys_of): each op by the most particular of its own."""
+    """The ops of a graph by the keys that judge them (recorded.keys_of): each op judges its most specific key."""
 
     def __init__(self, device: CudaDevice, graph: Graph, gpu: Gpu):
         self.bench = bench = Bench(device, graph, self._announce)
         recorder = LaunchRecorder(device, gpu)
         self.launches = {op.name: recorder.launched_by(op, graph) for op in graph.ops}
         self.keys = {op.name: keys_of(op, self.launches[op.name]) for op in graph.ops}
-        self.needs: dict[str, frozenset[str]] = {}  # with those of the ops whose results an op reads
+        self.needs: dict[str, frozenset[str]] = {}  # including the keys of the ops whose results an op reads
         for op in graph.ops:
             makers = (bench.maker_of(name, op) for name in op.reads)
             self.needs[op.name] = self.keys[op.name].union(*(self.needs[each.name] for each in makers if each))
@@ -308,19 +308,19 @@ class SelfTest:
                 self.judged.setdefault(min(self.needs[op.name], key=self._rank), []).append(op)
 
     def _rank(self, key: str) -> tuple[int, int, str]:
-        """The most particular first: in the order of the table, then products, then what fewest ops launch."""
+        """The sort key, most specific first: table order, then products, then the fewest launching ops."""
         names, family = list(FAMILIES), family_of_key(key)
         kind = names.index(family) if family in FAMILIES else len(names) + (not is_product(key))
         return kind, self.uses[key], key
 
     @property
     def order(self) -> list[str]:
-        """Kernels that run alone before those that run beside others."""
+        """The keys, with kernels that run alone before those that run with others."""
         return sorted(self.judged, key=lambda key: min(len(self.needs[op.name]) for op in self.judged[key]))
 
     def verdicts(self, wanted: set[str], wrong: set[str]) -> Iterator[tuple[str, str]]:
-        """Of the keys `wanted`: what is wrong, or "".  Ops that launch what is in `wrong` or turns out so, or read its
-        results, judge no other kernel."""
+        """Yield each key of `wanted` with its error, or "".  Ops that launch or read results of kernels in `wrong`, or
+        of kernels found to be wrong, judge no other kernel."""
         for key in self.order:
             if key in wanted:
                 self.distrusted = wrong - {key}
@@ -340,7 +340,7 @@ class SelfTest:
         return ", ".join(f"{each.module}.{each.function}" for each in self.launches[op.name])
 
     def _difference(self, op: Op) -> str:
-        """What the op writes that it should not."""
+        """A description of the wrong results of the op."""
         try:
             wanted, got = self.bench.expected(op), self.bench.on_gpu(op)
         except Unjudged:
@@ -361,12 +361,12 @@ class SelfTest:
 
 
 def is_product(key: str) -> bool:
-    """Whether these kernels multiply whole numbers."""
+    """Whether these kernels multiply integers."""
     return family_of_key(key) in FAMILIES or key.startswith("convolution")
 
 
 def differing(got: Array, wanted: Array, dtype: str, *, is_exact: bool) -> Array:
-    """Where elements of this type differ, by more than roundings if the op is not exact."""
+    """A mask of the elements of this type that differ, by more than roundings if the op is not exact."""
     if dtype in BITS:
         got, wanted = widened(got, dtype), widened(wanted, dtype)
     if is_exact or dtype not in ROUNDINGS:
@@ -380,12 +380,12 @@ def say(**line: object) -> None:
 
 
 def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: list[str], wrong: list[str]) -> None:
-    """Judge `keys`, or all that this GPU can run but those of `skip`."""
+    """Judge `keys`, or all keys that this GPU can run except those of `skip`."""
     device = CudaDevice(index, precision, storage=storage)
     device.fusions, device.says = device.fusions & FUSIONS, False
     gpu, left, known_wrong = device.driver.gpu, None if keys is None else set(keys), set(wrong)
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
-        warpgroup.PAYS = warpgroup.ALWAYS if by_warpgroups else PAYS
+        warpgroup.THRESHOLDS = warpgroup.NO_THRESHOLDS if by_warpgroups else THRESHOLDS
         with families.without(() if by_warpgroups else ("warpgroups",)):
             test = SelfTest(device, graph_on(device, gpu.multiprocessors), gpu)
             own = {
@@ -399,7 +399,7 @@ def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: 
         say(key=key, result="")  # no op of the net launches it
 
 
-PAYS = warpgroup.PAYS
+THRESHOLDS = warpgroup.THRESHOLDS
 
 if __name__ == "__main__":
     run(**json.loads(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Concat, Slice, Split, Reshape, Tile and Silence: ops that move elements and compute nothing."""
+"""Concat, Slice, Split, Reshape, Tile and Silence: ops that only move elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_of(op: Partition, i: int) -> tuple[int, int, int, int]:
 
 
 def copy_parts(op: Partition, call: CudaCall, whole: str, part: str) -> Iterator[Launch]:
-    """Each part into its place of the whole."""
+    """Copy each part to its place in the whole."""
     for i in range(len(op.parts)):
         outer, run, pitch, offset = run_of(op, i)
         yield from copy_runs(
@@ -36,7 +36,7 @@ def copy_parts(op: Partition, call: CudaCall, whole: str, part: str) -> Iterator
 
 
 def copy_from_whole(op: Partition, call: CudaCall, part: str, whole: str) -> Iterator[Launch]:
-    """Each part that the op has from its place of the whole."""
+    """Copy each part that the op has from its place in the whole."""
     for i in range(len(op.parts)):
         role = f"{part}{i}"
         if role in call:

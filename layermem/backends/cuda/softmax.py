@@ -1,4 +1,4 @@
-"""Softmax, SoftmaxLoss and Accuracy: a line of scores per position, one label for each."""
+"""Softmax, SoftmaxLoss and Accuracy: a row of scores per position, and one label for each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def arguments(
     top_k: int = 0,
     accumulate: bool = False,
 ) -> StructValues:
-    """A SoftmaxArgs."""
+    """The fields of SoftmaxArgs."""
     return {
         "y": y, "x": x, "dy": dy, "each": each, "labels": label_struct, "normalizer": by,
         "by_inner": divider(op.inner), "positions": positions(op), "classes": op.classes, "terms": terms, "top": top_k,
@@ -46,17 +46,17 @@ def arguments(
 
 
 def grid_of(op: Scores, function: str) -> int:
-    """Over all positions, a warp each where `function` works by warps, else a thread each."""
+    """Blocks over all positions: a warp per position if `function` works by warps, otherwise a thread."""
     return ceil_div(positions(op), WARPS if function.endswith("_warps") else THREADS)
 
 
 def scores(op: Scores, function: str, **values: Any) -> Launch:
-    """One launch over all positions; the values are those of `arguments`."""
+    """One launch over all positions, with the values of `arguments`."""
     return launch("softmax", function, "SoftmaxArgs", grid_of(op, function), base=arguments(op, **values))
 
 
 def by_team(op: Scores, function: str) -> str:
-    """The kernel with a warp per position where the scores of one are contiguous, else with a thread."""
+    """The kernel with a warp per position if the scores of a position are contiguous, otherwise with a thread."""
     return f"{function}_warps" if op.inner == 1 else f"{function}_threads"
 
 
@@ -92,19 +92,19 @@ def label_bytes(op: SoftmaxLoss | InfogainLoss | Accuracy) -> int:
 
 
 def rows(op: Scores, terms: int) -> Columns:
-    """`terms` numbers per position, of the whole batch."""
+    """Columns with `terms` numbers per position of the whole batch."""
     return Columns(positions(op), terms).within(op.part)
 
 
 def rows_workspace_bytes(op: Scores, terms: int) -> int:
-    """`terms` numbers per position, and their sums."""
+    """Bytes of `terms` numbers per position, and of their sums."""
     return aligned(FLOAT * terms * positions(op)) + sum_rows_bytes(rows(op, terms))
 
 
 def count_labels(
     op: SoftmaxLoss | InfogainLoss, call: CudaCall, label_struct: StructValues, workspace: Workspace
 ) -> tuple[int, list[Launch]]:
-    """The address of the number of labels that count in the whole batch, and the launches that count them."""
+    """The address of the number of counted labels in the whole batch, and the launches that count them."""
     whole, copies = of_whole_batch(op), list[Launch]()
     if op.part is not None:
         label_struct, copies = labels_in_order(whole, call, workspace, "x1.whole")
@@ -115,7 +115,7 @@ def count_labels(
 
 
 def count_bytes(op: SoftmaxLoss | InfogainLoss) -> int:
-    """Workspace of count_labels."""
+    """Bytes of the workspace of count_labels."""
     if op.normalizer is not None:
         return 0
     whole = of_whole_batch(op)
@@ -130,7 +130,7 @@ def of_whole_batch(op: SoftmaxLoss | InfogainLoss) -> SoftmaxLoss | InfogainLoss
 
 
 def terms_of(op: SoftmaxLoss | InfogainLoss) -> int:
-    """Numbers per position: its loss, and whether it counts where that has to be summed too."""
+    """Numbers per position: its loss, and whether it counts, if that has to be summed too."""
     return 2 if op.normalizer is None else 1
 
 
@@ -139,7 +139,7 @@ def loss_carry_bytes(op: SoftmaxLoss | InfogainLoss, role: str) -> int:
 
 
 def loss_of(op: SoftmaxLoss | InfogainLoss, call: CudaCall, each: int, workspace: Workspace) -> Iterator[Launch]:
-    """y0 from the numbers of all positions; of a slice, once it is the last."""
+    """Compute y0 from the numbers of all positions; for slices, in the last one."""
     sums, launches = sum_rows(each, rows(op, terms_of(op)), workspace, call.carry("y0"))
     yield from launches
     if "y0" in call:

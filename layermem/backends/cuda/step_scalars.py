@@ -1,6 +1,6 @@
-"""What changes from one step to the next, as kernels read it: the struct of cuda/step_scalars.cuh.
+"""The values that change from step to step, in the struct of cuda/step_scalars.cuh.
 
-All else in the arguments of a launch is known at its first one.
+All other arguments of a launch are known when it first runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WORD = 0xFFFFFFFF
 
 
 def pack_step_scalars(context: StepContext) -> bytes:
-    """The struct of one step; 0 for what the context does not have, which no kernel of the step reads then."""
+    """Pack the struct of one step, with 0 for values that the context lacks and that no kernel of the step reads."""
     seed, step = context.get("seed", 0), context.get("step", 0)
     data, _ = layout(MODULE, "StepScalars").pack(
         {
@@ -37,7 +37,7 @@ def step_scalars_bytes() -> int:
 
 
 def adam_correction(context: StepContext) -> float:
-    """Of both means at this iteration; 0 where the momenta of another rule have none."""
+    """The correction of both means at this iteration; 0 if the momenta belong to a rule without one."""
     momentum, momentum2 = context.get("momentum", 0.0), context.get("momentum2", 0.0)
     if not (0 <= momentum < 1 and 0 <= momentum2 <= 1):
         return 0.0

@@ -1,4 +1,4 @@
-"""StridedIndex of cuda/strided_index.cuh: the elements of a blob, counted through its axes in any order."""
+"""StridedIndex of cuda/strided_index.cuh: counts the elements of a blob through its axes in any order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def memory_order(rank: int) -> Sequence[int]:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """The distance between neighbours in memory, in elements, by Caffe's axes."""
+    """The distance between neighbours in memory, in elements, for each of Caffe's axes."""
     by_axis, step = [0] * len(tensor.shape), 1
     for axis in reversed(memory_order(len(tensor.shape))):
         by_axis[axis], step = step, step * tensor.shape[axis]
@@ -27,7 +27,7 @@ def strides(tensor: Tensor) -> list[int]:
 
 
 def merge_axes(axes: Axes) -> list[tuple[int, int]]:
-    """The same order through fewer axes: axes of size 1 are dropped, neighbours that continue each other are merged."""
+    """The same order with fewer axes: axes of size 1 are dropped, and contiguous neighbours are merged."""
     merged: list[tuple[int, int]] = []
     for size, stride in axes:
         if size == 1:
@@ -40,7 +40,7 @@ def merge_axes(axes: Axes) -> list[tuple[int, int]]:
 
 
 def strided_index(axes: Axes) -> StructValues:
-    """The struct, for axes that merge into at most four."""
+    """The fields of the struct, for axes that merge into at most four; InputError for more."""
     merged = merge_axes(axes)
     if len(merged) > MAX_AXES:
         raise InputError(
@@ -54,6 +54,6 @@ def strided_index(axes: Axes) -> StructValues:
 
 
 def select_axes(tensor: Tensor, axes: Iterable[int]) -> list[tuple[int, int]]:
-    """(size, stride) of those of Caffe's axes, in the order given."""
+    """(size, stride) of some of Caffe's axes, in the given order."""
     step = strides(tensor)
     return [(tensor.shape[axis], step[axis]) for axis in axes]

@@ -1,6 +1,6 @@
-"""Layouts of the structs that CUDA kernels take, as the kernels' sources declare them.
+"""Layouts of the structs that CUDA kernels take, as declared in the kernels' sources.
 
-A struct that is a template of the element type of blobs has pointers to these: its layout is that of every type.
+A struct template over the element type of blobs contains pointers to them, so its layout is the same for all types.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from layermem.backends.struct_layout import Declarations, Layout
 
 
 def layout(module: str, name: str) -> Layout:
-    """The struct `name` as cuda/<module>.cu, or a header of it, declares it."""
+    """The struct `name` as declared in cuda/<module>.cu or its headers."""
     return declarations(module).struct(name)
 
 
 @cache
 def declarations(module: str) -> Declarations:
-    """Those of cuda/<module>.cu and of its headers."""
+    """The declarations in cuda/<module>.cu and its headers."""
     return Declarations(path.read_text(encoding="utf-8") for path in closure(module))

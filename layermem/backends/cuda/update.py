@@ -1,4 +1,4 @@
-"""Update rules, sums of micro-batches, and the gradient norm: kernels read the rate from the scalars of the step, other
+"""Update rules, sums of micro-batches, and the gradient norm: kernels read the rate from the scalars of the step; other
 settings are packed before the first launch."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def update_parameter(op: Update, call: CudaCall) -> Iterator[Launch]:
 
 
 def update(op: Update, count: int, call: CudaCall) -> Launch:
-    """The update of `count` elements of the parameter."""
+    """Update `count` elements of the parameter."""
     if op.rule == ACCUMULATE:
         blocks = ceil_div(count, PER_BLOCK)
         return launch("update", "accumulate", "AccumulateArgs", blocks, w=call["w0"], dw=call["dw0"], count=count)
@@ -28,7 +28,7 @@ def update(op: Update, count: int, call: CudaCall) -> Launch:
 
 
 def update_parameters(updates: Sequence[tuple[Update, CudaCall]]) -> Launch:
-    """The updates of up to MOST_JOINED parameters by one rule and one norm."""
+    """Update up to MOST_JOINED parameters by one rule and one norm."""
     return _update([(op, op.tensor.count, call) for op, call in updates])
 
 
@@ -78,7 +78,7 @@ def norm_workspace_bytes(op: GradientNorm, roles: Collection[str]) -> int:
 
 @kernel(GradientNorm, "forward", workspace=norm_workspace_bytes)
 def gradient_norm(op: GradientNorm, call: CudaCall) -> Iterator[Launch]:
-    """Sums of squares part by part, all parts of all gradients in one row, then their sum and its root."""
+    """Sum the squares part by part, with the parts of all gradients in one row, then their sum, and take the root."""
     workspace, gradients = Workspace(call.workspace), call.numbered("x")
     parts, total = workspace.take(FLOAT * BLOCKS * len(gradients)), 0
     for i, x in enumerate(gradients):

@@ -1,4 +1,4 @@
-"""Upsample: a strided copy that stays where it is along the copies; their sums along columns, then along rows."""
+"""Upsample: forward is a strided copy with stride 0 along copies; backward sums along columns, then along rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def upsample_backward(op: Upsample, call: CudaCall) -> Iterator[Launch]:
 
 
 def sum_runs(y: int, x: int, run: int, count: int, terms: int, accumulate: bool) -> Launch:
-    """y[o, i] = sum over t of x[o, t, i] in runs of `run` elements; `count` of y."""
+    """y[o, i] = sum over t of x[o, t, i] for runs of `run` elements; y has `count` elements."""
     v = vector_width(run)
     return launch(
         "shape",

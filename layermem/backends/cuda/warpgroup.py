@@ -1,8 +1,7 @@
-"""Products by warpgroups (cuda/conv_warpgroup.cuh), which GPUs of compute capability 9.0 have: which ops run there, and
-their launches.
+"""Products by warpgroups (cuda/conv_warpgroup.cuh) on GPUs of compute capability 9.0: their selection and launches.
 
-Architecture, precision, types of blobs, the product and its shape decide, the batch does not: slices of a batch and
-bands of a layer have the bits of the whole.  Other products run as on every GPU (implicit_gemm.py).
+The choice depends on architecture, precision, types of blobs, the product and its shape, but not on the batch: slices
+of a batch and bands of a layer have the bits of the whole.  Other products run as on every GPU (implicit_gemm.py).
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from layermem.backends.struct_layout import StructValue
 from layermem.ops import ConvProblem
 
 CAPABILITY = "90"
-PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory, where blobs are in fp32
-PACKED_PRECISION = f"{PACKED_BF16.precision} on {PACKED_BF16.storage}"  # of blobs in 16 bits
-PRODUCERS = 128  # threads that load
-WORD = 32  # bits of a ReLU that dgrad of packed operands copies at once
-ALIGNMENT = 1024  # bytes that the ring in shared memory may begin late
-FPROP_MOMENTS = f"{FPROP}_moments"  # kernels of their own
+PRECISIONS = {"tf32": FLOAT, "bf16": 2}  # bytes of an element of B in shared memory, for fp32 blobs
+PACKED_PRECISION = f"{PACKED_BF16.precision} on {PACKED_BF16.storage}"  # with 16-bit blobs
+PRODUCERS = 128  # threads of a block that load
+WORD = 32  # bits of a ReLU's mask that dgrad of packed operands copies at once
+ALIGNMENT = 1024  # bytes to align the ring in shared memory
+FPROP_MOMENTS = f"{FPROP}_moments"  # separate kernels
 
 
-class Least(NamedTuple):
-    """Columns of a product, how deep it is, and pixels of the image, from which on warpgroups compute it.  An inner
-    product has one pixel, and as many rows as the batch has images; a weight gradient is as deep as an image has
-    windows, and its rows are outputs: `rows` is the largest power of two that divides these, as full tiles need."""
+class MinShape(NamedTuple):
+    """The minimum shape of a product that warpgroups compute: columns, depth, and pixels of the image.  An inner
+    product has one pixel, and as many rows as the batch has images.  The depth of a weight gradient is the number of
+    windows of an image; its rows are outputs: `rows` is the largest power of two that divides them, for full tiles."""
 
     columns: int = 1
     depth: int = 1
@@ -57,32 +56,32 @@ class Least(NamedTuple):
     rows: int = 1
 
 
-Shapes = Mapping[tuple[str, str], Sequence[Least]]  # by precision and product, of which each will do
+Shapes = Mapping[tuple[str, str], Sequence[MinShape]]  # by precision and product; any of the shapes suffices
 
-WIDE, DEEP = Least(columns=256, pixels=2), Least(columns=128, depth=1024, pixels=2)
-BF16_DEEP = Least(columns=128, depth=1536, pixels=2)
-PACKED_WIDE = Least(columns=256, depth=1152, pixels=196)
-# Where they are the faster engine; they compute nothing else.  Modelled, not measured: the step `tiles`
-# of tools/gpu_check.py measures both engines on a GPU.
-PAYS: Shapes = {
+WIDE, DEEP = MinShape(columns=256, pixels=2), MinShape(columns=128, depth=1024, pixels=2)
+BF16_DEEP = MinShape(columns=128, depth=1536, pixels=2)
+PACKED_WIDE = MinShape(columns=256, depth=1152, pixels=196)
+# Shapes for which warpgroups are the faster engine; other shapes use the other engine.  Modelled, not measured: the
+# step `tiles` of tools/gpu_check.py measures both engines on a GPU.
+THRESHOLDS: Shapes = {
     ("tf32", "conv_fprop"): (WIDE, DEEP),
     ("bf16", "conv_fprop"): (WIDE, BF16_DEEP),
     ("bf16", "conv_dgrad"): (BF16_DEEP,),
     (PACKED_PRECISION, FPROP): (PACKED_WIDE,),
     (PACKED_PRECISION, DGRAD): (PACKED_WIDE,),
     (PACKED_PRECISION, WGRAD): (
-        Least(columns=1152, depth=196, pixels=2, rows=256),
-        Least(columns=4608, pixels=2, rows=256),
+        MinShape(columns=1152, depth=196, pixels=2, rows=256),
+        MinShape(columns=4608, pixels=2, rows=256),
     ),
 }
-ALWAYS: Shapes = {(its, product): (Least(),) for its in PRECISIONS for product in PRODUCTS} | {
-    (PACKED_PRECISION, product): (Least(pixels=2),) for product in PRODUCTS
+NO_THRESHOLDS: Shapes = {(name, product): (MinShape(),) for name in PRECISIONS for product in PRODUCTS} | {
+    (PACKED_PRECISION, product): (MinShape(pixels=2),) for product in PRODUCTS
 }  # for checks
 
 
 class WarpgroupTile(NamedTuple):
-    """A block's tile of C; `blocks` share a multiprocessor, and all of these take `pace` cycles for a stage (modelled
-    as the paces of gemm_tiles.py are)."""
+    """A block's tile of C; `blocks` blocks share a multiprocessor, and together take `pace` cycles for a stage
+    (modelled like the paces of gemm_tiles.py)."""
 
     m: int
     n: int
@@ -90,8 +89,8 @@ class WarpgroupTile(NamedTuple):
     pace: int
     consumers: int  # threads that multiply
     stages: int = 4  # of the ring in shared memory
-    is_packed: bool = False  # of operands in 16 bits
-    products: tuple[str, ...] = PRODUCTS  # that have it
+    is_packed: bool = False  # 16-bit operands
+    products: tuple[str, ...] = PRODUCTS  # that use it
 
     @property
     def name(self) -> str:
@@ -103,19 +102,19 @@ class WarpgroupTile(NamedTuple):
 
     def shared_bytes(self, precision: str) -> int:
         """Dynamic shared memory of a block."""
-        of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # of a word, or of an element
+        of_b = FLOAT if self.is_packed else PRECISIONS[precision]  # bytes of a word, or of an element
         return self.stages * DEPTH * (self.m * FLOAT + self.n * of_b) + ALIGNMENT
 
     def grid(self, product: str, m: int, n: int, repeat: int, multiprocessors: int) -> tuple[int, int, int]:
-        """Blocks that run at once, each of which takes several tiles: of one matrix, and each has one block at least;
-        of all weight gradients of a launch."""
+        """The grid of blocks that run at the same time, each of which computes several tiles: of one matrix, with at
+        least one block per matrix, or of all weight gradients of a launch."""
         tiles, at_once = ceil_div(m, self.m) * ceil_div(n, self.n), self.blocks * multiprocessors
         if product == WGRAD:
             return min(tiles * repeat, at_once), 1, 1
         return min(tiles, ceil_div(at_once, repeat)), 1, repeat
 
     def cycles(self, m: int, n: int, repeat: int) -> int:
-        """Of a stage of all tiles: of waves of blocks, or of what they read from the L2 cache."""
+        """Modelled cycles of a stage of all tiles: the maximum of the waves of blocks and of their L2 reads."""
         tiles = ceil_div(m, self.m) * ceil_div(n, self.n) * repeat
         waves, rest = divmod(tiles, self.blocks * SMS)
         pipeline = waves * self.pace + (self.pace * ceil_div(rest, SMS) // self.blocks if rest else 0)
@@ -131,13 +130,13 @@ PACKED_TILES = (
 
 
 class WarpgroupEngine(Engine):
-    """The kernels of one precision on sm_90a for the products `by_warpgroups`; for others those of every GPU."""
+    """The kernels of one precision on sm_90a for the products `by_warpgroups`; otherwise the kernels for every GPU."""
 
     __slots__ = ()
 
     @property
     def on_fp32(self) -> Engine:
-        """This one, if its blobs are in fp32; else the one whose weight gradients are computed alike."""
+        """This engine if its blobs are in fp32; otherwise the fp32 engine with the same bits of weight gradients."""
         if not self.storage:
             return self
         own = self.by_warpgroups & {WGRAD}
@@ -145,7 +144,7 @@ class WarpgroupEngine(Engine):
         return WarpgroupEngine(*plain._replace(by_warpgroups=own, multiprocessors=self.multiprocessors))
 
     def tile_of(self, product: str, matrices: tuple[int, int, int]) -> WarpgroupTile:
-        """The fastest that the product has."""
+        """The fastest tile of the product."""
         own = (tile for tile in tiles_of(self) if product in tile.products)
         return min(own, key=lambda tile: tile.cycles(*matrices))
 
@@ -160,7 +159,7 @@ class WarpgroupEngine(Engine):
         rows: int = 1,
         **values: StructValue,
     ) -> Launch:
-        """As that of Engine, in a tile of its own."""
+        """Like Engine.launch, with a tile of this engine."""
         plain = DGRAD if product == DGRAD_SUMS else product
         if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
@@ -184,22 +183,22 @@ def runs_by_warpgroups(engine: Engine, product: str, has_bias: bool) -> bool:
 
 
 def lacks_bias(product: str, has_bias: bool) -> bool:
-    """Whether that keeps a product of packed operands on the other engine: dgrad adds no bias on sm_90a."""
+    """Whether a bias keeps a product of packed operands on the other engine: dgrad adds no bias on sm_90a."""
     return product == DGRAD and has_bias
 
 
 def width_of(engine: Engine) -> int:
-    """Elements of each access of the kernels that an engine has on sm_90a."""
+    """Elements per access of an engine's kernels on sm_90a."""
     return PACKED if engine.is_packed else VECTOR
 
 
 def tiles_of(engine: Engine) -> Sequence[WarpgroupTile]:
-    """Of its kernels on sm_90a."""
+    """The tiles of an engine's kernels on sm_90a."""
     return PACKED_TILES if engine.is_packed else WARPGROUP_TILES
 
 
 def shapes_name(engine: Engine) -> str:
-    """By which Shapes have it; empty where there are no kernels for it."""
+    """The precision key of the engine in Shapes; empty if there are no kernels for it."""
     if engine.is_packed:
         return PACKED_PRECISION
     return engine.precision if engine.precision in PRECISIONS and not engine.storage else ""
@@ -219,37 +218,37 @@ def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
 
 
 def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[str]:
-    """Those for which PAYS says so."""
+    """The products that warpgroups compute for this problem, by THRESHOLDS."""
     channels, outputs = group_channels(problem)
     taps, phases, pixels = prod(problem.kernel), prod(problem.stride), problem.h * problem.w
     shapes = {
-        FPROP: Least(outputs, taps * channels, pixels),
-        DGRAD: Least(channels, ceil_div(taps * outputs, phases), pixels),
-        WGRAD: Least(taps * channels, windows(problem), pixels, outputs & -outputs),
+        FPROP: MinShape(outputs, taps * channels, pixels),
+        DGRAD: MinShape(channels, ceil_div(taps * outputs, phases), pixels),
+        WGRAD: MinShape(taps * channels, windows(problem), pixels, outputs & -outputs),
     }
     own = frozenset(
         product
-        for (its, product), wanted in PAYS.items()
+        for (name, product), wanted in THRESHOLDS.items()
         for least in wanted
-        if its == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
+        if name == precision and all(own >= bound for own, bound in zip(shapes[product], least, strict=True))
     )
     if precision == PACKED_PRECISION and (channels % WORD or outputs % PACKED_BF16.depth):
-        return own - {DGRAD}  # bits of a ReLU in whole words; stages of one tap
+        return own - {DGRAD}  # masks have whole words; stages have one tap
     return own
 
 
 def leaves_units(engine: Engine, product: str) -> bool:
-    """Whether the epilogue of the product leaves what a BatchNorm needs of units of rows.  Packed tiles of warpgroups
-    have a unit and a half."""
+    """Whether the epilogue of the product computes sums in units of rows for a BatchNorm.  Packed tiles of warpgroups
+    have one and a half units, so they cannot."""
     return writes_moments() and not (engine.is_packed and product in engine.by_warpgroups)
 
 
 def leaves_moments(engine: Engine) -> bool:
-    """Whether conv_fprop leaves the moments of what it writes."""
+    """Whether conv_fprop computes the moments of its result."""
     return leaves_units(engine, FPROP) and is_on("moments")
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
-    """Whether conv_dgrad leaves the sums that a BatchNorm needs of what it writes."""
+    """Whether conv_dgrad computes the sums of its result that a BatchNorm needs."""
     leaves = implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
     return leaves and is_on("sums")

@@ -1,8 +1,8 @@
-"""Weights of products of blobs in 16 bits: rounded before, in a launch of their own; for warpgroups as tiles that lie
-in memory as in shared memory (cuda/weight_tiles.cuh), so that a stage of one is a single copy.
+"""Weights of products of 16-bit blobs: rounded by a separate launch; for warpgroups as tiles that have the layout of
+shared memory (cuda/weight_tiles.cuh), so that a stage of a tile is a single copy.
 
-Whether warpgroups compute a product is known on its GPU alone.  So the workspace of one that they may compute has the
-bytes of either, which tiles that are not full make different.
+Only on its GPU is it known whether warpgroups compute a product.  So the workspace of a product that they may compute
+fits both forms, whose sizes differ if tiles are not full.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from layermem.backends.cuda.warpgroup import PACKED_PRECISION, lacks_bias, produ
 from layermem.ops import ITEMSIZE, NARROW, ConvProblem
 from layermem.utils.units import aligned
 
-COLUMNS = 256  # of a tile of B, as in cuda/weight_tiles.cuh; PACKED_BF16.depth k's are a stage
-BLOCKS = 2  # of a launch that write a stage, as in cuda/weight_tiles.cu
+COLUMNS = 256  # of a tile of B, as in cuda/weight_tiles.cuh; a stage has PACKED_BF16.depth k's
+BLOCKS = 2  # per stage, as in cuda/weight_tiles.cu
 
 
 def rounded_weights_bytes(
     precision: str, problem: ConvProblem, product: str, word: str, *, has_bias: bool = False
 ) -> int:
-    """Workspace of the weights of `product`, FPROP or DGRAD, of blobs in this type."""
+    """Bytes of the workspace for the rounded weights of `product`, FPROP or DGRAD, of blobs of this type."""
     if precision in WIDENING:
         return 0
     step = "forward" if product == FPROP else "dgrad"
@@ -38,7 +38,7 @@ def rounded_weights_bytes(
 def operand_weights(
     engine: Engine, product: str, problem: ConvProblem, weights: int, rounded: int, *, has_bias: bool = False
 ) -> tuple[int, list[Launch]]:
-    """The address of the weights as the engine reads them, and the launches that round them to there: to `rounded`."""
+    """The address at which the engine reads the weights, and the launches that round them to `rounded`, if needed."""
     if not engine.is_packed:
         return weights, []
     if runs_by_warpgroups(engine, product, has_bias):
@@ -47,7 +47,7 @@ def operand_weights(
 
 
 def tiles_shape(problem: ConvProblem, product: str) -> tuple[int, int, int]:
-    """Groups, tiles of a group's columns, stages of a tile."""
+    """Groups, tiles along a group's columns, and stages of a tile."""
     channels, outputs = group_channels(problem)
     columns, depth = (outputs, channels) if product == FPROP else (channels, outputs)
     return problem.groups, ceil_div(columns, COLUMNS), ceil_div(prod(problem.kernel) * depth, PACKED_BF16.depth)
@@ -58,7 +58,7 @@ def tiles_bytes(problem: ConvProblem, product: str) -> int:
 
 
 def tile_weights(tiles: int, weights: int, problem: ConvProblem, product: str) -> Launch:
-    """Tiles of the product, with zeros beyond its operand."""
+    """Write the tiles of the product, with zeros beyond its operand."""
     (channels, outputs), (groups, across, stages) = group_channels(problem), tiles_shape(problem, product)
     return launch(
         "weight_tiles",

@@ -1,7 +1,7 @@
 """Implicit GEMM: launches of conv_wgrad (cuda/conv.cuh), and the split of a weight gradient into parts.
 
-The split is a function of the shape alone, and so the same on every GPU, under every budget and in every run: that of
-least time by `cycles` on a nominal GPU (gemm_tiles.py), with the constants below, which are modelled too.
+The split depends only on the shape, so it is the same on every GPU, under every budget and in every run: it is the
+fastest by `cycles` on a nominal GPU (gemm_tiles.py), with the constants below, which are modelled too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.gemm_tiles import (
     DEPTH,
     ENGINES,
-    FEW,
+    MIXED_WIDTH,
     WGRAD,
     Engine,
     Tile,
@@ -29,39 +29,39 @@ from layermem.backends.cuda.gemm_tiles import (
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import ConvProblem
 
-MIN_WINDOWS = 256  # that one split of a weight gradient sums over
-MAX_PARTS = 1024  # of a weight gradient whose images are cut, all groups together
+MIN_WINDOWS = 256  # lower limit of a split of a weight gradient
+MAX_PARTS = 1024  # limit over all groups if images are cut
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
-DRAM_BYTES = 2222  # in a cycle
-ADD_CYCLES = 5000  # of the launch that adds parts
-SLACK = 8  # time that fewer parts may cost: one part in so many
-FP32_SHARE = 5  # a product in fp32 takes as long as five in tf32, and counts as much where both share a split
+DRAM_BYTES = 2222  # per cycle
+ADD_CYCLES = 5000  # of the launch that adds the parts
+SLACK = 8  # 1/SLACK more time is accepted for fewer parts
+FP32_SHARE = 5  # an fp32 product takes as long as five in tf32; with this weight both choose one split
 
 
 class Split(NamedTuple):
-    """How a weight gradient is computed: `parts` partial sums over `images_each` images; or over one of `pieces` of a
-    single image each, of whole stages."""
+    """The split of a weight gradient: `parts` partial sums, each over `images_each` images, or each over one of
+    `pieces` of a single image, of whole stages."""
 
     images_each: int
     parts: int
     pieces: int = 1
 
     def windows_each(self, problem: ConvProblem) -> int:
-        """Of a part."""
+        """Windows of a part."""
         if self.pieces > 1:
             return piece_windows(problem, self.pieces)
         return self.images_each * windows(problem)
 
 
 def piece_windows(problem: ConvProblem, pieces: int) -> int:
-    """Of so many pieces of an image, or of fewer."""
+    """Windows of a piece if an image is cut into at most `pieces` pieces of whole stages."""
     return ceil_div(ceil_div(windows(problem), DEPTH), pieces) * DEPTH
 
 
 @lru_cache(maxsize=4096)
 def split_of(problem: ConvProblem) -> Split:
-    """Of the splits whose products and additions take hardly more than the least time, in tf32 and in fp32, the one of
-    fewest parts, which takes least memory."""
+    """Choose the split: among those within 1/SLACK of the least modelled time of products and additions in tf32 and
+    fp32, the one with the fewest parts, which needs the least memory."""
     most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
     pieces = min(windows(problem) // MIN_WINDOWS, MAX_PARTS // (problem.n * problem.groups))
     between = (_split(problem, parts) for parts in range(1, most + 1))
@@ -73,20 +73,20 @@ def split_of(problem: ConvProblem) -> Split:
 
 
 def _split(problem: ConvProblem, parts: int) -> Split:
-    """Into so many parts or fewer, cut between images."""
+    """A split between images into at most `parts` parts."""
     each = ceil_div(problem.n, parts)
     return Split(each, ceil_div(problem.n, each))
 
 
 def _split_images(problem: ConvProblem, pieces: int) -> Split:
-    """Every image into so many pieces or fewer."""
+    """A split of every image into at most `pieces` pieces."""
     count = ceil_div(windows(problem), piece_windows(problem, pieces))
     return Split(1, problem.n * count, count)
 
 
 def _split_cycles(problem: ConvProblem, split: Split) -> int:
-    """Of a product in tf32 and a share of one in fp32, each with its addition.  Reads from the L2 cache are counted as
-    if tiles were full, which keeps parts few where they are not."""
+    """Modelled cycles of a product in tf32 and a share of one in fp32, each with its addition.  Reads from the L2 cache
+    are counted as if tiles were full, which keeps the number of parts small if they are not."""
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
     vector = vector_width_of(problem, *group_channels(problem))
     tf32, fp32 = (
@@ -101,12 +101,12 @@ def _split_cycles(problem: ConvProblem, split: Split) -> int:
 
 
 def _full(tile: Tile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
-    """Matrices of the same tiles, all of them full."""
+    """Matrices with the same tiles, all of them full."""
     return ceil_div(rows, tile.m) * tile.m, ceil_div(columns, tile.n) * tile.n, count
 
 
 def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
-    """Rows, columns and how many there are."""
+    """Rows, columns and number of matrices."""
     channels, outputs = group_channels(problem)
     return outputs, prod(problem.kernel) * channels, problem.groups * parts
 
@@ -123,7 +123,7 @@ def conv_wgrad(
     split: Split | None = None,
     maps_pitch: int = 0,
 ) -> Iterator[Launch]:
-    """`split` and `maps_pitch` are given where `problem` is a band of a larger gradient and must sum in its order."""
+    """`split` and `maps_pitch` are given if `problem` is a band of a larger gradient, to keep its order of sums."""
     split = split or split_of(problem)
     one = split.parts == 1
     yield wgrad_splits(
@@ -158,13 +158,13 @@ def wgrad_splits(
     accumulate: bool = False,
     maps_pitch: int = 0,
 ) -> Launch:
-    """The parts `splits` of a weight gradient, each behind the other from `dw` on.  `problem` has the images at hand:
-    those from `first` on, of `images`.  The first part may have begun, and the last one may go on in later slices."""
+    """The parts `splits` of a weight gradient, consecutive from `dw` on.  `problem` has the images from `first` on, of
+    `images` in total.  An earlier slice may have begun the first part, and later slices may continue the last one."""
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
-    if width == 1 and _takes_few(engine, problem, outputs, maps_pitch):
-        engine, width = engine.of_few_channels, FEW
+    if width == 1 and _takes_mixed_width(engine, problem, outputs, maps_pitch):
+        engine, width = engine.with_mixed_width, MIXED_WIDTH
     depth = min(split.windows_each(problem), problem.n * windows(problem))
     return engine.launch(
         WGRAD,
@@ -193,8 +193,8 @@ def wgrad_splits(
     )
 
 
-def _takes_few(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
-    """Whether runs of the maps are of four, of an image in fp32."""
+def _takes_mixed_width(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
+    """Whether only the maps, not the fp32 image, allow accesses of four elements."""
     is_wide = not engine.storage or engine.wide_image
     return is_wide and not is_large(problem) and vector_width(outputs, maps_pitch or problem.k) == 4
 
@@ -202,8 +202,8 @@ def _takes_few(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: i
 def sum_parts(
     problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, begun: int = 0, left: int = 0
 ) -> Launch:
-    """dw = or += the sum `begun` of the parts before, if there is one, and of `count` parts, in their order; the part
-    behind them to `left`, if that is given."""
+    """dw = or += `begun`, the sum of earlier parts, if there is one, plus `count` parts in order; the part after these
+    goes to `left`, if that is given."""
     each = problem.filter.count
     v = vector_width(each, *(address // FLOAT for address in (dw, parts, begun, left)))
     lines = min(MAX_SPLIT_LINES, 1 << (ceil_div(count, SPLITS_IN_FLIGHT) - 1).bit_length())
@@ -225,6 +225,6 @@ def sum_parts(
 
 
 def conv_wgrad_workspace_bytes(problem: ConvProblem, parts: int = 0) -> int:
-    """`parts` of its split are given where `problem` is a band of a larger gradient."""
+    """Bytes of the workspace; `parts` of its split is given if `problem` is a band of a larger gradient."""
     parts = parts or split_of(problem).parts
     return FLOAT * parts * problem.filter.count if parts > 1 else 0

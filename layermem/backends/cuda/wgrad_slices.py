@@ -1,20 +1,20 @@
 """The weight gradient of a convolution, slice by slice of the batch, with the bits of the whole batch.
 
-conv_wgrad sums the batch in splits, which sum_parts adds in their order: so slices add each split as soon as it is
-complete.  A split that is not is continued by the next slice.  In it conv_wgrad sums stages of DEPTH windows.  Slices
-end between images, which may be within a stage: then the slice leaves its windows of that stage, as rows of two
-matrices, to the next one, which sums the stage once it is complete, as the weight gradient of an InnerProduct.
+conv_wgrad sums the batch in splits, which sum_parts adds in order: so slices add each split as soon as it is complete,
+and the next slice continues an incomplete one.  Within a split, conv_wgrad sums stages of DEPTH windows.  Slices end
+between images, possibly within a stage: then the slice passes its windows of that stage to the next slice, as rows of
+two matrices, and once the stage is complete it is summed as the weight gradient of an InnerProduct.
 
     slices     | 0 1 | 2 3 | 4 5 |     splits of three images
     complete   |     |  0  |  1  |     sums        carried as ".carry": the gradient of these, or of the only split
-    open       |  0  |  1  |     |     open sums   carried as ".open", where some slice ends within a split
+    open       |  0  |  1  |     |     open sums   carried as ".open", if some slice ends within a split
                                        maps_rows   up to DEPTH windows of the maps, [DEPTH][K], carried as ".open"
-                                       image_rows  and what they see of the image, [DEPTH][g][kh kw][C/g]; both where
+                                       image_rows  their pixels of the image, [DEPTH][g][kh kw][C/g]; both exist if
                                                    some slice ends within a stage
 
-Splits that one slice completes beside others lie one behind the other in the workspace, until sum_parts adds them.
-Where the split cuts each image in pieces, every slice completes those of its images: what is said here of one split is
-then said of the pieces of one image.
+The workspace holds consecutive splits that one slice completes, until sum_parts adds them.  If the split cuts each
+image into pieces, every slice completes the pieces of its images: statements about one split then apply to the pieces
+of one image.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ PIXEL = Window(1, 1)
 
 @dataclass(frozen=True)
 class WgradSlice:
-    """Images `first` .. `first` + problem.n - 1 of the gradient that `split` cuts, over `images` images; every slice
-    has as many.
+    """The weight gradient over `images` images from images `first` .. `first` + problem.n - 1; all slices have as
+    many images.
 
-    sums, open, workspace   addresses
+    sums, open, workspace   device addresses
     """
 
     problem: ConvProblem
@@ -58,7 +58,7 @@ class WgradSlice:
 
     @classmethod
     def of(cls, problem: ConvProblem, part: BatchSlice) -> WgradSlice:
-        """`problem` has the images of `part`: one for each item, or more."""
+        """The slice of `problem`, which has the images of `part`: one for each item, or more."""
         each = problem.n // part.count
         return cls(problem, each * part.first, each * part.items)
 
@@ -68,7 +68,7 @@ class WgradSlice:
 
     @property
     def end(self) -> int:
-        """The image behind the last."""
+        """The index after the last image."""
         return self.first + self.problem.n
 
     @property
@@ -80,31 +80,31 @@ class WgradSlice:
         return self.split.parts == 1
 
     @property
-    def seen(self) -> int:
-        """Elements of the image that a window sees, in all groups."""
+    def window_elements(self) -> int:
+        """Elements of the image in a window, over all groups."""
         return prod(self.problem.kernel) * self.problem.c
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
     @property
     def sums_bytes(self) -> int:
-        """Of the gradient."""
+        """Bytes of the gradient."""
         return FLOAT * self.problem.filter.count
 
     def open_addresses(self) -> tuple[int, int, int, int]:
-        """Of the sums of a split that is not complete, of maps_rows and of image_rows; and the bytes of all."""
+        """Addresses of the sums of an incomplete split, of maps_rows and of image_rows; and the bytes of all."""
         memory = Workspace(self.open)
         left = {end % self.split.images_each for end in range(self.problem.n, self.images, self.problem.n)}
         leaves_split = any(left) and not self.has_one_split
         sums = memory.take(self.sums_bytes * leaves_split)
         rows = DEPTH if any(images * windows(self.problem) % DEPTH for images in left) else 0
-        maps_rows, image_rows = (memory.take(FLOAT * rows * width) for width in (self.problem.k, self.seen))
+        maps_rows, image_rows = (memory.take(FLOAT * rows * width) for width in (self.problem.k, self.window_elements))
         return self.sums if self.has_one_split else sums, maps_rows, image_rows, memory.nbytes
 
     @property
     def workspace_bytes(self) -> int:
-        """Of splits that are added to the gradient when all have been summed, and of one that is begun while another
-        continues from what was open."""
+        """Bytes for splits that are added to the gradient after all have been summed, and for a split that begins while
+        another continues from the open sums."""
         if self.has_one_split or not self.complete or self.completes_one_alone:
             return 0
         return self.sums_bytes * (len(self.complete) * self.split.pieces + self.exchanges_open)
@@ -123,25 +123,25 @@ class WgradSlice:
 
     @property
     def completes_one_alone(self) -> bool:
-        """Whether one split ends here and no other begins: conv_wgrad adds it to what is carried."""
+        """Whether one split ends here and no other begins: then conv_wgrad adds it to the carry."""
         return len(self.touched) == len(self.complete) == self.split.pieces == 1 and not self.is_last
 
     @property
     def exchanges_open(self) -> bool:
-        """Whether one split that was open ends here, and another is left open."""
+        """Whether an open split ends here, and another one is left open."""
         return bool(self.complete) and self.first % self.split.images_each > 0 and self.complete != self.touched
 
     # -- windows, counted from the first image of the whole batch ------------------------------------------------------
 
     def split_at(self, image: int) -> tuple[int, int, int]:
-        """The split that holds an image: its number, its first window and the one behind its last."""
+        """The split that holds an image: its number, its first window, and the window after its last."""
         number, each = image // self.split.images_each, windows(self.problem)
         begin = number * self.split.images_each
         return number, begin * each, min(begin + self.split.images_each, self.images) * each
 
     @cached_property
     def splits(self) -> range:
-        """Splits of which a whole stage lies in this slice, or their end."""
+        """Splits with a whole stage, or their end, in this slice."""
         each = windows(self.problem)
 
         def has_stage(number: int) -> bool:
@@ -156,14 +156,14 @@ class WgradSlice:
     # -- launches ------------------------------------------------------------------------------------------------------
 
     def wgrad(self, engine: Engine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
-        """Adds these images to what slices carry; the last slice writes dw, or adds to it."""
-        goal, adds = self._goal(dw, accumulate)
+        """Add these images to the carry; the last slice writes dw, or adds to it."""
+        target, adds = self._target(dw, accumulate)
         begun, *_ = self.open_addresses()
         left = self.workspace + self.sums_bytes * len(self.complete) if self.exchanges_open else begun
         if self._windows_left():
             # The last slice only reads the sums of a single split, unless it adds them to what dw holds.
             kept = dw if self.has_one_split and self.is_last and not accumulate else begun
-            stage = (kept, False) if self._goes_on(self.touched.start) else (goal, adds)
+            stage = (kept, False) if self._goes_on(self.touched.start) else (target, adds)
             yield from self._complete_stage(engine, begun, *stage, maps, image)
             begun = kept
         if self.splits:
@@ -173,7 +173,7 @@ class WgradSlice:
                 engine,
                 self.problem,
                 self.split,
-                goal + behind,
+                target + behind,
                 maps,
                 image,
                 pieces,
@@ -189,15 +189,15 @@ class WgradSlice:
             yield sum_parts(
                 self.problem,
                 dw if self.is_last else self.sums,
-                goal,
+                target,
                 len(self.complete) * self.split.pieces,
                 accumulate and self.is_last,
                 begun=self.sums if self.touched.start else 0,
                 left=begun if moves else 0,
             )
 
-    def _goal(self, dw: int, accumulate: bool) -> tuple[int, bool]:
-        """Where splits go that end here, and whether they are added to what is there."""
+    def _target(self, dw: int, accumulate: bool) -> tuple[int, bool]:
+        """The address for splits that end here, and whether they are added to its content."""
         if self.has_one_split:
             return dw, accumulate
         if self.completes_one_alone:
@@ -205,11 +205,11 @@ class WgradSlice:
         return self.workspace, False
 
     def _goes_on(self, number: int) -> bool:
-        """Whether a split is not complete with the stage that this slice completes first."""
+        """Whether a split is still incomplete after the stage that this slice completes first."""
         return number in self.splits or number not in self.complete
 
     def _windows_left(self) -> int:
-        """By earlier slices, of a stage that is not complete."""
+        """Windows that earlier slices have left of an incomplete stage."""
         at = self.first * windows(self.problem)
         _, begin, _ = self.split_at(self.first)
         return (at - begin) % DEPTH
@@ -217,8 +217,7 @@ class WgradSlice:
     def _complete_stage(
         self, engine: Engine, begun: int, dw: int, accumulate: bool, maps: int, image: int
     ) -> Iterator[Launch]:
-        """The stage that earlier slices began: the windows that it lacks, and its sum once it lacks none, from `begun`
-        to dw."""
+        """Gather the missing windows of the stage in progress; if that completes it, sum it from `begun` to dw."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.first)
         at, left = self.first * each, self._windows_left()
@@ -229,7 +228,7 @@ class WgradSlice:
         _, maps_rows, image_rows, _ = self.open_addresses()
         windows_before = at - left - begin
         images = windows_before + left + count
-        stage = ConvProblem(left + count, self.seen, self.problem.k, PIXEL, PIXEL, self.problem.groups)
+        stage = ConvProblem(left + count, self.window_elements, self.problem.k, PIXEL, PIXEL, self.problem.groups)
         split = Split(images, 1)
         yield wgrad_splits(
             engine.on_fp32,
@@ -246,7 +245,7 @@ class WgradSlice:
         )
 
     def _leave_rest(self, engine: Engine, maps: int, image: int) -> Iterator[Launch]:
-        """The windows behind the last whole stage, for the next slice."""
+        """Gather the windows after the last whole stage for the next slice."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.end - 1)
         first, behind = self.first * each, self.end * each
@@ -255,17 +254,17 @@ class WgradSlice:
             yield self._gather(engine, maps, image, behind - left - first, left, 0)
 
     def _gather(self, engine: Engine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
-        """`count` windows of this slice, from number `first` on, as rows from `row` on, in fp32."""
-        problem, seen = self.problem, self.seen
+        """Gather `count` windows of this slice, from number `first` on, as rows from `row` on, in fp32."""
+        problem, window_elements = self.problem, self.window_elements
         _, maps_rows, image_rows, _ = self.open_addresses()
         (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w) = problem.stride, problem.pad, problem.dilation
         return launch(
             "im2col",
             f"gather_windows{suffix(engine.storage)}",
             "GatherWindowsArgs",
-            ceil_div(count * (problem.k + seen), THREADS),
+            ceil_div(count * (problem.k + window_elements), THREADS),
             maps_rows=maps_rows + FLOAT * row * problem.k,
-            image_rows=image_rows + FLOAT * row * seen,
+            image_rows=image_rows + FLOAT * row * window_elements,
             maps=maps,
             image=image,
             height=problem.h,
@@ -279,8 +278,8 @@ class WgradSlice:
             pad_w=pad_w,
             dilation_h=dilation_h,
             dilation_w=dilation_w,
-            by_row=divider(seen),
-            by_group=divider(seen // problem.groups),
+            by_row=divider(window_elements),
+            by_group=divider(window_elements // problem.groups),
             by_channels=divider(problem.c // problem.groups),
             by_kernel_w=divider(problem.kernel[1]),
             by_window=divider(windows(problem)),
@@ -291,23 +290,23 @@ class WgradSlice:
 
 
 def conv_wgrad_carry_bytes(problem: ConvProblem) -> int:
-    """Of the gradient itself."""
+    """Bytes of the carry: the gradient itself."""
     return FLOAT * problem.filter.count
 
 
 def conv_wgrad_open_bytes(problem: ConvProblem, part: BatchSlice) -> int:
-    """What slices leave open; `problem` has the images of `part`."""
+    """Bytes of the open sums between slices; `problem` has the images of `part`."""
     *_, nbytes = WgradSlice.of(problem, part).open_addresses()
     return nbytes
 
 
 def conv_wgrad_workspace_bytes_of(problem: ConvProblem, part: BatchSlice | None, parts: int = 0) -> int:
-    """`parts` as for conv_wgrad_workspace_bytes."""
+    """Bytes of the workspace; `parts` as for conv_wgrad_workspace_bytes."""
     return conv_wgrad_workspace_bytes(problem, parts) if part is None else WgradSlice.of(problem, part).workspace_bytes
 
 
 class WgradMemory(NamedTuple):
-    """Addresses: of the workspace, and of what slices carry."""
+    """Addresses of the workspace and of the carries of slices."""
 
     workspace: int
     sums: int = 0
@@ -324,7 +323,7 @@ def conv_wgrad_of(
     accumulate: bool,
     memory: WgradMemory,
 ) -> Iterator[Launch]:
-    """conv_wgrad, of the images of `part` if that is given: then only the last slice writes dw."""
+    """conv_wgrad of the images of `part`, if that is given: then only the last slice writes dw."""
     if part is None:
         yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace)
     else:

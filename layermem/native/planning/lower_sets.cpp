@@ -1,5 +1,5 @@
-// Construction of the three families.  Sets are bit vectors of `words` times 64 nodes, and all unions and intersections
-// go word by word.
+// Construction of the three families.  Sets are bit vectors of `words` times 64 nodes; unions and intersections work
+// word by word.
 //
 // The number of lower sets is exponential in the width of the graph, so `exact` is for small or narrow graphs; the
 // extended family has linearly many and contains the cuts that matter in practice: at one node, along the order of
@@ -21,9 +21,9 @@ constexpr size_t kMaxSetsBetween = 1000;  // lower sets between bottlenecks that
 void insert(Bits& bits, Node v) { bits[v >> 6] |= uint64_t{1} << (v & 63); }
 bool contains(const Bits& bits, Node v) { return (bits[v >> 6] >> (v & 63)) & 1; }
 
-// Every lower set of the nodes below `end` that contains all below `begin`, depth first.  Each is made once: from the
-// one that lacks its highest node.  (Ids follow a topological order, so nothing else in a lower set depends on its
-// highest node.)  False: there are more than `max_sets`.
+// Enumerates, depth first, every lower set of the nodes below `end` that contains all nodes below `begin`.  Each is
+// made once, from the set without its highest node.  (Ids follow a topological order, so nothing else in a lower set
+// depends on its highest node.)  Returns false if there are more than `max_sets`.
 bool enumerate(const StepGraph& graph, Node begin, Node end, int words, size_t max_sets, std::vector<Bits>& out) {
     struct Frame {
         Bits set;
@@ -50,7 +50,7 @@ bool enumerate(const StepGraph& graph, Node begin, Node end, int words, size_t m
     return true;
 }
 
-// Per node: it and all nodes it depends on.  Ids are topological, so one pass by rising id closes the relation.
+// Returns each node with all nodes it depends on.  Ids are topological, so one pass by rising id closes the relation.
 std::vector<Bits> ancestor_sets(const StepGraph& graph, int words) {
     const int n = graph.node_count();
     std::vector<Bits> ancestors(n, Bits(words, 0));
@@ -62,7 +62,7 @@ std::vector<Bits> ancestor_sets(const StepGraph& graph, int words) {
     return ancestors;
 }
 
-// What does not depend on v is a lower set: the largest one without v.
+// The nodes that do not depend on v are a lower set: the largest one without v.
 void add_descendant_complements(const StepGraph& graph, int words, const Bits& all, std::vector<Bits>& out) {
     const int n = graph.node_count();
     std::vector<Bits> descendants(n, Bits(words, 0));
@@ -76,7 +76,7 @@ void add_descendant_complements(const StepGraph& graph, int words, const Bits& a
     }
 }
 
-// The ops that have run at each moment of the forward: a lower set, because ids follow a topological order.
+// Adds the ops that have run at each moment of the forward: a lower set, because ids follow a topological order.
 void add_prefixes(const StepGraph& graph, int words, std::vector<Bits>& out) {
     Bits prefix(words, 0);
     for (Node v = 0; v < graph.node_count(); ++v) {
@@ -85,11 +85,11 @@ void add_prefixes(const StepGraph& graph, int words, std::vector<Bits>& out) {
     }
 }
 
-// How many nodes each bottleneck has, ascending.  A bottleneck comes first in every topological order, so it is a
-// prefix: `size` nodes are one if all nodes from `size` on have all of them as ancestors.
+// Returns the number of nodes of each bottleneck, ascending.  A bottleneck comes first in every topological order, so
+// it is a prefix: `size` nodes are one if they are ancestors of all nodes from `size` on.
 std::vector<Node> find_bottlenecks(const StepGraph& graph, int words, const std::vector<Bits>& ancestors) {
     std::vector<Node> out{graph.node_count()};
-    // From the end, one node more at a time: each intersection costs `words` operations.
+    // Goes from the end and adds one node at a time: each intersection costs `words` operations.
     Bits common(words, ~uint64_t{0});  // the intersection of the ancestors of every node from `size` on
     for (Node size = graph.node_count() - 1; size > 0; --size) {
         for (int k = 0; k < words; ++k) common[k] &= ancestors[size][k];
@@ -102,7 +102,7 @@ std::vector<Node> find_bottlenecks(const StepGraph& graph, int words, const std:
     return out;
 }
 
-// The groups with the fewest sets come first: they give the most places to cut at within the limit.
+// Groups with the fewest sets come first: they give the most places to cut at within the limit.
 void add_sets_between_bottlenecks(const StepGraph& graph, int words, const std::vector<Bits>& ancestors,
                                   std::vector<Bits>& out) {
     const std::vector<Node> bottlenecks = find_bottlenecks(graph, words, ancestors);
@@ -111,8 +111,8 @@ void add_sets_between_bottlenecks(const StepGraph& graph, int words, const std::
         const Node begin = bottlenecks[i];
         const Node end = bottlenecks[i + 1];
         std::vector<Bits> group;
-        // Groups are enumerated apart: within one, all nodes of the earlier bottleneck are in the set.
-        // A single node between two bottlenecks has no lower set but those; too many sets are not worth a part.
+        // Groups are enumerated one by one: within a group, all nodes of the earlier bottleneck are in the set. A
+        // single node between two bottlenecks has no other lower sets; groups with too many sets are skipped entirely.
         if (end - begin > 1 && enumerate(graph, begin, end, words, kMaxSetsBetween, group)) {
             groups.push_back(std::move(group));
         }
@@ -126,7 +126,7 @@ void add_sets_between_bottlenecks(const StepGraph& graph, int words, const std::
     }
 }
 
-// Whether all nodes of the set that nothing else in it depends on are among the `ends`.
+// Returns whether `ends` contains all nodes of the set that nothing else in it depends on.
 bool ends_only_at(const StepGraph& graph, const Bits& set, const Bits& ends) {
     for (Node v = 0; v < graph.node_count(); ++v) {
         if (!contains(set, v) || contains(ends, v)) continue;
@@ -188,7 +188,7 @@ void LowerSets::keep_sets_ending_at(const StepGraph& graph, const std::vector<No
     tiers.resize(count);
 }
 
-// Of equal sets the one of the lowest tier comes first, and stays.
+// Of equal sets, the one of the lowest tier comes first and is kept.
 void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Family>& tiers) {
     // Sorted through an order of indices: swapping ints is cheaper than swapping bit vectors.
     std::vector<int> cardinality(sets.size());
@@ -208,7 +208,7 @@ void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Fa
     }
 }
 
-// No bit of the small one is missing in the large one.
+// Tests that no bit of the small set is missing in the large one.
 bool LowerSets::subset(SetIndex small, SetIndex large) const {
     const uint64_t* a = bits(small);
     const uint64_t* b = bits(large);

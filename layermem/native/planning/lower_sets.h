@@ -13,13 +13,13 @@
 //
 // A bottleneck is a lower set on which everything outside depends:   a --> b ==> ... ==> c --> d   has the bottlenecks
 // {a} {a b} {a .. c} {a .. d}.  Every lower set contains a bottleneck or lies in it, so the lower sets between
-// neighbouring bottlenecks can be enumerated apart from all others.
+// neighbouring bottlenecks can be enumerated independently of all others.
 //
-// The ends of segments can be limited to certain nodes.  Then the sets whose last nodes (those that nothing else in the
-// set depends on) include others are left out, {} and V aside.
+// The ends of segments can be limited to certain nodes.  Then sets are left out whose last nodes (nodes that nothing
+// else in the set depends on) include other nodes; {} and V stay.
 //
-// Each family includes the one before it; `tier` is the smallest family that has a set.  {} is the first set, V the
-// last.
+// Each family includes the one before it; `tier` is the smallest family that contains a set.  {} is the first set, V
+// the last.
 #pragma once
 
 #include <cstddef>

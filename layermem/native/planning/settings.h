@@ -1,5 +1,5 @@
-// What the search for nested recomputation and offloads may spend, and where it looks: every number that was chosen by
-// trial, with its unit.  Work is counted in steps, never in seconds, so one input has one plan on every machine.
+// Limits and thresholds of the search for nested recomputation and offloads: every number that was chosen by trial,
+// with its unit.  Work is counted in steps, never in seconds, so one input has one plan on every machine.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Construction of a step graph.  What is added is checked at once; finish() derives neighbours, readers and owners, and
-// checks what needs the whole graph:
+// Construction of a step graph.  Each addition is checked at once; finish() derives neighbours, readers and owners, and
+// checks properties of the whole graph:
 //
 //      add_*()     ids exist, sizes and times are not negative, each value is written once and before it is read
 //      finish()    each gradient is complete when it is read, wherever segments end
@@ -13,8 +13,8 @@
 namespace layermem::planning {
 namespace {
 
-// Whole times whose sum is below the first number are their own quanta.  Others are scaled and rounded, so that all of
-// them add up to about the second: a search keeps a table with one entry per quantum.
+// Whole times whose sum is below the first number are used as quanta.  Others are scaled and rounded so that their sum
+// is about the second: a search keeps a table with one entry per quantum.
 constexpr double kMaxExactQuanta = 1 << 20;
 constexpr double kRoundedQuanta = 1 << 14;
 
@@ -226,9 +226,9 @@ void StepGraph::check_gradients() const {
         // A node counts as its own ancestor: a step may read what another step of the same owner wrote.
         ancestors[v * words + v / 64] |= uint64_t{1} << (v % 64);
     }
-    // Bit u of row v.
+    // Returns bit u of row v.
     auto depends = [&](Node v, Node u) { return (ancestors[v * words + u / 64] >> (u % 64)) & 1; };
-    // By rising step, since steps are visited in order.
+    // Writers by rising step, since steps are visited in order.
     std::vector<std::vector<Step>> writers(grads.size());
     for (Step s = 0; s < step_count(); ++s)
         for (Grad g : steps[s].writes) writers[g].push_back(s);
@@ -250,7 +250,7 @@ void StepGraph::check_gradients() const {
     }
 }
 
-// M({v}) of the paper.
+// Returns M({v}) of the paper.
 Bytes StepGraph::node_bytes(Node v) const {
     Bytes sum = 0;
     for (Value x : nodes[v].writes) sum += values[x].bytes;

@@ -10,7 +10,7 @@
 //   gradient  bytes that backward steps write (the first write allocates, later ones accumulate) and read
 //   step      one backward op: reads values and gradients, writes gradients; it belongs to a node, its owner, and runs
 //             in the backward phase of the segment of its owner
-//   overlay   a permission: what is written may take the bytes of what is read, when that read is the last one
+//   overlay   a permission: written bytes may replace read ones, if that read is the last one
 //
 // Nodes are added in topological order, steps in the order in which a plain backward pass runs them; ids count from 0.
 // A planner may rely on these invariants, which finish() checks: a value is read only after it is written; a gradient

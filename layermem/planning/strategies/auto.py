@@ -1,18 +1,18 @@
-"""The default under a budget: reuse everywhere, then offload and recompute mixed, for the least predicted time.
+"""The default under a budget: reuse everywhere, then offloading and recomputation mixed for the least predicted time.
 
-    0  updates are fused into the weight gradients wherever that saves memory (planning/fused_updates.py)
+    0  updates are fused into the weight gradients if that saves memory (planning/fused_updates.py)
     1  reuse alone, if it fits
-    2  recomputation at several budgets between the user's and none, from the dynamic program; on each, as few kept
-       values are offloaded as make it fit, those with the longest gaps first; what slices of the batch carry comes last
+    2  recomputation for several budgets between the user's and no limit, from the dynamic program; of each plan, the
+       fewest kept values are offloaded that make it fit, the longest gaps first, and the carries of slices last
     3  the same with optimizer state, then parameters, on the host
     4  nested recomputation, and offloads chosen together with it, each by what it adds to the time, in the net's order
-       and with backward ops delayed (planning/nested_search.py); first such that all copies can hold the bytes that
-       hide them, then such that those do for which the budget has bytes to spare
+       and with backward ops delayed (planning/nested_search.py); first all copies hold the bytes that hide them, then
+       only as far as the budget has spare bytes
     5  the other strategies that declare themselves candidates, so no prediction is worse than theirs
     6  from the quickest plans for each choice of state on the host, offloads that turned out unnecessary are removed
-       one by one while the time falls; of state, from all gaps of a buffer or from one between two uses of a step
+       one by one while the time falls; offloads of state from all gaps of a buffer, or from one gap within the step
 
-With a link so fast that copies hide, 2 ends without recomputation; with one so slow that they do not, without copies.
+With a link so fast that copies are hidden, step 2 ends without recomputation; with a slow link, without copies.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def auto(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEv
 
 
 class _Search:
-    """Plans tried for one budget.
+    """The plans that were tried for one budget.
 
-    best_seconds         of the quickest one that fits; what cannot be quicker is skipped
-    good_enough_seconds  no plan is much quicker
+    best_seconds         seconds of the quickest plan that fits; plans that cannot be quicker are skipped
+    good_enough_seconds  a bound near which plans are not improved further
     """
 
     def __init__(self, graph: Graph, costs: Costs, budget_bytes: int, evaluator: PlanEvaluator, hints: Hints):
@@ -78,7 +78,7 @@ class _Search:
         self.evaluator, self.hints = evaluator, hints
         self.tried: list[tuple[int, Plan]] = []  # with live bytes
         self.fitting: list[tuple[float, Plan]] = []  # with seconds
-        self.mixed: list[Plan] = []  # those of _try_mixed_plans()
+        self.mixed: list[Plan] = []  # results of _try_mixed_plans()
         self.best_seconds = inf
         self._op_seconds: dict[int, float] = {}  # by id() of ops of the graph
         self.host_is_empty = HostBudget(graph, hints).is_empty
@@ -102,7 +102,7 @@ class _Search:
                 self.try_plan(replace(plan, base=entry.name))
 
     def best_plan(self) -> Plan:
-        """The quickest plan, without offloads that it can do without; where none fits, that of the fewest bytes."""
+        """The quickest plan, without unnecessary offloads; if none fits, the plan of the fewest bytes."""
         if not self.fitting:
             return replace(min(self.tried, key=lambda entry: entry[0])[1], strategy="auto")
         graph, budget_bytes, evaluator = self.graph, self.budget_bytes, self.evaluator
@@ -116,7 +116,7 @@ class _Search:
         return replace(quickest, strategy="auto")
 
     def _mix_beside_chains(self) -> None:
-        """Mixed plans, while the chains of step 2 are solved."""
+        """Try mixed plans while the chains of step 2 are solved."""
         planner = nested_planner(self.graph, self.costs, self.evaluator, self.hints)
         planner.prepare(self.budget_bytes, self.evaluator)
         chains = begin_thread(lambda: [*map(self._chain_within, self._mix_requests())])
@@ -124,15 +124,15 @@ class _Search:
         chains()
 
     def _may_mix(self) -> bool:
-        """Whether copies beside recomputation may gain: else mixed plans are left, and the chains of step 2 are looked
-        for as they are needed."""
+        """Whether copies in addition to recomputation may gain time; if not, mixed plans are skipped, and the chains of
+        step 2 are solved when they are needed."""
         link_bytes = self.costs.rates.h2d * self.good_enough_seconds
         is_slow_link = link_bytes < SETTINGS.least_link_share * self.budget_bytes
         return self.best_seconds > self.good_enough_seconds and not is_slow_link
 
     def _try_mixed_plans(self, planner: NestedPlanner) -> None:
-        """Before the bases: what recomputes too long to beat these plans is skipped there, if they are quick.  Where
-        they are not, other plans become quicker than they are once offloads are removed."""
+        """Try mixed plans before the bases: if they are quick, bases that recompute too long to beat them are skipped.
+        If they are not, other plans may become quicker once offloads are removed."""
         recomputing = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if recomputing is not None:
             self.try_plan(replace(recomputing, base="nested"))
@@ -141,7 +141,7 @@ class _Search:
             found = self._mixed_plans(planner, states, limits_copies=False)
             if found:
                 states = (min(found, key=lambda entry: entry[0])[1],)
-        if self.best_seconds > SETTINGS.nearly_seconds * self.good_enough_seconds:  # else a limit gains next to nothing
+        if self.best_seconds > SETTINGS.nearly_seconds * self.good_enough_seconds:  # or a limit gains little
             self._mixed_plans(planner, states, limits_copies=True)
         if not self.is_quick():
             self.best_seconds = inf
@@ -149,8 +149,8 @@ class _Search:
     def _mixed_plans(
         self, planner: NestedPlanner, states: Sequence[Collection[str]], *, limits_copies: bool
     ) -> list[tuple[float, Collection[str]]]:
-        """Tries the mixed plan of each choice of state on the host; those that there are, by their seconds.  The first
-        choice says whether delayed backward ops help."""
+        """Try the mixed plan of each choice of state on the host; return the seconds of those that exist, in order.
+        The first choice decides whether backward ops are delayed."""
         limit_bytes = copy_limit_within(self.budget_bytes, self.evaluator, self.hints) if limits_copies else None
 
         def search(choice: tuple[Collection[str], bool]) -> Plan | None:
@@ -189,8 +189,8 @@ class _Search:
             self.best_seconds = min(self.best_seconds, self.fitting[-1][0])
 
     def quickest_plans(self) -> list[Plan]:
-        """For each search and choice of state on the host the quickest plan that fits; where offloads take long, others
-        that are nearly as quick too: one that needs fewer bytes can do without more of its offloads."""
+        """The quickest plan that fits, for each search and choice of state on the host.  If offloads take long, also
+        plans that are nearly as quick: a plan that needs fewer bytes can omit more of its offloads."""
         starts: dict[tuple[bool, bool, frozenset[str]], list[tuple[float, Plan]]] = {}
         for seconds, plan in sorted(self.fitting, key=lambda entry: entry[0]):
             state = frozenset(gap.buffer for gap in plan.decisions if gap.use == -1)
@@ -200,14 +200,14 @@ class _Search:
             if not near or (may_add and seconds <= SETTINGS.nearly_seconds * near[0][0]):
                 near.append((seconds, plan))
         limit = SETTINGS.hopeless_seconds * self.best_seconds if self.is_quick() else inf
-        plans: dict[Hashable, Plan] = {}  # the order of decisions counts: it is that in which offloads are removed
+        plans: dict[Hashable, Plan] = {}  # the order of decisions counts: offloads are removed in it
         for seconds, plan in (entry for near in starts.values() for entry in near):
             if seconds <= limit:
                 plans.setdefault((plan.order, *plan.decisions.items(), plan.copy_limit_bytes, plan.copy_lead), plan)
         return [*plans.values()]
 
     def ops_seconds(self, plan: Plan) -> float:
-        """What the plan takes without any of its copies."""
+        """Seconds of the plan without its copies."""
         return self.seconds_of(op for op in ops_in_order(self.graph, plan.order) if op.stream == COMPUTE)
 
     def seconds_of(self, ops: Iterable[Op]) -> float:
@@ -225,8 +225,8 @@ class _Search:
         return lower_set_planner(self.graph, self.costs, "extended", self.evaluator, self.hints)
 
     def _mix_requests(self) -> list[int]:
-        """Bytes of activations and gradients between those that the budget leaves and those that need no recomputation,
-        once the plan for the budget itself is known."""
+        """Bytes of activations and gradients between those that the budget leaves and those that need no recomputation;
+        computed after the plan for the budget itself is known."""
         self._lower_sets.plan_within(self.budget_bytes, "auto", self.evaluator)
         most_bytes = self.evaluator.live_bytes(Plan("auto", tuple(op.name for op in self.graph.ops)))
         steps = ((most_bytes - self.budget_bytes) * step // SETTINGS.chains for step in range(1, SETTINGS.chains))
@@ -247,7 +247,7 @@ class _Search:
         planner = self._lower_sets
         plan = planner.plan_within(self.budget_bytes, "auto", self.evaluator)
         if plan is None and self.host_is_empty:
-            return  # no copies make one fit, and `nested` finds the one that needs the fewest bytes
+            return  # no copies make one fit, and `nested` finds the plan that needs the fewest bytes
         yield plan or planner.min_memory_plan("auto", self.evaluator)
         for request in self._mix_requests():
             chain = self._chain_within(request)
@@ -259,7 +259,7 @@ class _Search:
 
 
 class _Base:
-    """A plan without copies, and what may be offloaded from it."""
+    """A plan without copies, and the gaps that may be offloaded from it."""
 
     def __init__(self, search: _Search, plan: Plan):
         self.search, self.plan = search, plan
@@ -272,13 +272,13 @@ class _Base:
 
     @cached_property
     def gaps(self) -> list[Gap]:
-        """Those of activations that are worth a copy, the longest first, then those of what slices carry."""
+        """Gaps of activations that are worth a copy, the longest first, then the gaps of carried sums."""
         graph = self.search.graph
         return [*long_gaps(self.uses, activations(graph)), *long_gaps(self.uses, carried_sums(graph))]
 
     def offloading_plans(self, kinds: Collection[str]) -> Iterator[Plan]:
-        """The plans, one per copy lead, with the fewest activations offloaded that fit, the longest gaps first, and the
-        state of `kinds` on the host; or with all offloaded, if that does not fit either."""
+        """For each copy lead, the plan that fits with the fewest offloaded activations, the longest gaps first, and
+        with the state of `kinds` on the host; the plan with all of them offloaded if none fits."""
         search = self.search
         if search.best_seconds <= max(self.seconds, search.good_enough_seconds):
             return
@@ -296,7 +296,7 @@ class _Base:
         buffers, costs = search.graph.buffers, search.costs
         spent = [*accumulate(costs.prefetch(buffers[gap.buffer].nbytes) for gap in (*state, *gaps))]
         for copy_lead in COPY_LEADS:
-            # Those that can be prefetched over the link in less time than the best plan takes.
+            # Keep the gaps that can be prefetched over the link in less time than the best plan takes.
             quick_enough = gaps[: max(0, bisect_left(spent, search.best_seconds) - len(state))]
             plan = self._with(state, (), copy_lead)
             fewest = search.evaluator.fewest_offloads(plan, quick_enough, search.budget_bytes)
@@ -309,19 +309,19 @@ class _Base:
 
 
 def unjoined_seconds(plan: Plan, graph: Graph, costs: Costs) -> float:
-    """What the updates whose state is copied add: each is launched by itself, where others are joined
+    """Seconds that the updates with copied state add: each has its own launch, whereas others are joined
     (joined_updates.py)."""
     copied = {gap.buffer for gap in plan.decisions}
-    apart = (op for op in graph.ops if op.joins and not copied.isdisjoint(op.touches))
-    return sum(costs.op(op) - costs.op(op, joined=True) for op in apart)
+    unjoined = (op for op in graph.ops if op.joins and not copied.isdisjoint(op.touches))
+    return sum(costs.op(op) - costs.op(op, joined=True) for op in unjoined)
 
 
 def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: PlanEvaluator) -> tuple[float, Plan]:
-    """The plan without the offloads that it can do without, while the estimate does not rise, and that estimate."""
+    """Remove unnecessary offloads while the estimate does not rise; return that estimate and the plan."""
     attempts = max(0, SETTINGS.removal_ops // len(plan.order))
     state = {gap.buffer for gap in plan.decisions if gap.use == -1}
-    groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all of a buffer that is state on the host
-    within: list[list[Gap]] = []  # of such a buffer, one between two uses: then it is on the host between steps alone
+    groups: dict[object, list[Gap]] = {}  # gaps that are removed together: all gaps of offloaded state
+    within: list[list[Gap]] = []  # single gaps of such a buffer within the step
     for gap, decision in plan.decisions.items():
         if decision is Decision.OFFLOAD:
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)

@@ -21,5 +21,5 @@ from layermem.planning.registry import PlanEvaluator, strategy
     other_graphs="caffe",
 )
 def caffe(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: PlanEvaluator, hints: Hints) -> Plan:
-    """Bytes are shared only where the net names one blob twice (in place); none are freed."""
+    """Share bytes only if the net names one blob twice (in place); free none."""
     return Plan("caffe", program_order(graph), {Gap(buffer, -1): Decision.KEEP for buffer in graph.buffers}, INPLACE)

@@ -1,4 +1,4 @@
-"""Layrub's intra- and inter-layer reuse together; if need be, optimizer state and parameters are on the host too.
+"""Layrub's intra- and inter-layer reuse together; if necessary, optimizer state and parameters are on the host too.
 
 source  Layrub (Liu et al., PPoPP 2018; TACO 15(3))
 """

@@ -1,9 +1,9 @@
-"""Nested recomputation: any op may run again, any number of times, and what it reads may be recomputed for it.
+"""Nested recomputation: any op may run again, any number of times, and its inputs may be recomputed for it.
 
-Where an op lacks bytes, the value with the largest bytes x distance of its next need / seconds to recompute it gives
-way; the weights of the three are swept (native/planning/nested/).  Reaches budgets below the minimum of `recompute`,
-where values that segments keep have to be recomputed too.  Annealing improves the result, and backward ops that leave
-more bytes than they free are delayed (planning/op_order.py).
+If an op lacks bytes, the value with the largest bytes x distance of its next use / seconds to recompute it is evicted;
+several weights of the three factors are tried (native/planning/nested/).  The search reaches budgets below the minimum
+of `recompute`, at which values that segments keep have to be recomputed too.  Annealing improves the result, and
+backward ops that leave more bytes than they free are delayed (planning/op_order.py).
 
 source  DTR (Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021) with the future known in place of the past;
         annealing as in FastSA (Yoshimura et al. 2023)

@@ -1,4 +1,4 @@
-"""Recomputation by dynamic programming over lower sets, in three families of them.
+"""Recomputation by dynamic programming over lower sets, with three families of lower sets.
 
     recompute          ancestors, complements of descendants and prefixes: near the optimum in a fraction of a second
     recompute-exact    all lower sets, within a limit of steps for all budgets together

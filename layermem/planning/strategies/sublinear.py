@@ -1,5 +1,5 @@
-"""Checkpoints about every sqrt(n)-th byte; what lies between is recomputed.  Without a budget, or where no plan of the
-search fits it, the plan that needs the fewest bytes.
+"""Checkpoints about every sqrt(n)-th byte; the ops between are recomputed.  Without a budget, or if no plan of the
+search fits it, the result is the plan that needs the fewest bytes.
 
 source  Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; mxnet-memonger
 """

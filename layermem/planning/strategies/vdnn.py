@@ -1,4 +1,4 @@
-"""vDNN: the inputs of layers are on the host from forward to backward; of all layers, or of convolutions alone.
+"""vDNN: the inputs of all layers, or of convolutions alone, are on the host from forward to backward.
 
 source  Rhu et al., "vDNN: Virtualized deep neural networks for scalable, memory-efficient neural network design",
         MICRO 2016 (its policies vDNN_all and vDNN_conv)

@@ -114,7 +114,7 @@ def packed() -> None:
     """Blobs in bfloat16, by warpgroups."""
     way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
     case = OpCase("", conv_text(320, "kernel_size: 3 stride: 2"), {"small": [(2, 32, 13, 11)]})
-    with patched((warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1)):
+    with patched((warpgroup, "THRESHOLDS", warpgroup.NO_THRESHOLDS), (warpgroup, "SMS", 1)):
         for taken in taken_steps(case, "bf16", "bf16", exact=True):
             if "x0" in taken.narrow or "x0" not in taken.step.reads:
                 found = taken.run(True, way)
@@ -124,7 +124,7 @@ def packed() -> None:
 
 def packed_and_masked() -> None:
     way = replace(RACE, precision="bf16", capability=warpgroup.CAPABILITY)
-    with patched((warpgroup, "PAYS", warpgroup.ALWAYS), (warpgroup, "SMS", 1)):
+    with patched((warpgroup, "THRESHOLDS", warpgroup.NO_THRESHOLDS), (warpgroup, "SMS", 1)):
         together, apart = masked_dgrad("one by one, strided", False, way, np.random.default_rng(3), "bf16")
     np.testing.assert_array_equal(together, apart)
 
@@ -135,7 +135,7 @@ def patch() -> None:
 
 SMALL_TILE = (
     (warpgroup, "WARPGROUP_TILES", WARPGROUP_TILES[1:]),
-    (warpgroup, "PAYS", warpgroup.ALWAYS),
+    (warpgroup, "THRESHOLDS", warpgroup.NO_THRESHOLDS),
     (warpgroup, "SMS", 1),
 )
 

@@ -160,11 +160,11 @@ def test_a_weight_gradient_of_few_channels_has_the_bits_of_single_copies(precisi
         return Case(layer, xs, ws, Way(precision=precision)).run_unchecked(dy)["dw0"].tobytes()
 
     found = set()
-    for tile in ENGINES[precision].of_few_channels.tiles:
+    for tile in ENGINES[precision].with_mixed_width.tiles:
         with monkeypatch.context() as patch:
             patch.setattr(gemm_tiles, "TILES", (tile,))
             found.add(gradient())
-    monkeypatch.setattr(wgrad, "_takes_few", lambda *_: False)
+    monkeypatch.setattr(wgrad, "_takes_mixed_width", lambda *_: False)
     assert found == {gradient()}
 
 

@@ -27,7 +27,7 @@ from layermem.interactive.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file
 
 size, storage, runs = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "run"
-warpgroup.PAYS = warpgroup.ALWAYS
+warpgroup.THRESHOLDS = warpgroup.NO_THRESHOLDS
 grids, launcher = {}, Driver.launcher
 
 def noted(self, wanted, args, stream):

@@ -14,7 +14,7 @@ from layermem.backends.cuda.gemm_tiles import (
     BF16_OF_DATA,
     ENGINES,
     FPROP,
-    PACES_OF_FEW,
+    PACES_OF_MIXED_WIDTH,
     PACKED_BF16,
     VECTOR,
     by_time,
@@ -33,7 +33,7 @@ CAPABILITY = {"A100": "80", "RTX 3090": "86", "RTX 4090": "89", "H100": "90", "R
 def test_on_an_h200_all_is_as_it_was():
     for engine in (*ENGINES.values(), PACKED_BF16, BF16_OF_DATA, ENGINES["tf32"].on("fp16")):
         assert engine.on_gpu(H200) == engine
-        tables = [engine.paces, *([PACES_OF_FEW[engine.precision]] if engine in ENGINES.values() else [])]
+        tables = [engine.paces, *([PACES_OF_MIXED_WIDTH[engine.precision]] if engine in ENGINES.values() else [])]
         for tile in gemm_tiles.ALL_TILES:  # so that the rule for other GPUs holds there too
             for paces in (table[tile.name] for table in tables if tile.name in table):
                 block = engine.shared_bytes(tile) + gemm_tiles.TABLE_BYTES * tile.m

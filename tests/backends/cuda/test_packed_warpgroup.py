@@ -15,7 +15,14 @@ from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.gemm_tiles import ENGINES, FPROP, PACKED_BF16, WGRAD
 from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES, PAYS, WarpgroupTile, engine_of
+from layermem.backends.cuda.warpgroup import (
+    CAPABILITY,
+    NO_THRESHOLDS,
+    PACKED_TILES,
+    THRESHOLDS,
+    WarpgroupTile,
+    engine_of,
+)
 from layermem.backends.cuda.wgrad import Split, conv_wgrad
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
@@ -45,7 +52,7 @@ SHAPES = {  # settings beside num_output, num_output, shape of x
 @pytest.fixture(autouse=True)
 def wherever_there_are_kernels(monkeypatch):
     """Small products run by warpgroups here."""
-    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", NO_THRESHOLDS)
 
 
 def case_of(name: str) -> OpCase:
@@ -208,7 +215,7 @@ def test_what_slices_complete_is_multiplied_by_warpgroups_too():
     ],
 )
 def test_they_run_where_that_pays(problem, expected, monkeypatch):
-    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
     engine = engine_of(call_of(), "x0", problem)
     assert engine.by_warpgroups == expected
     modules = {

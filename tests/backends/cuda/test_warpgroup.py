@@ -16,10 +16,10 @@ from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.warpgroup import (
-    ALWAYS,
     CAPABILITY,
-    PAYS,
+    NO_THRESHOLDS,
     PRECISIONS,
+    THRESHOLDS,
     WARPGROUP_TILES,
     WarpgroupEngine,
     engine_of,
@@ -46,7 +46,7 @@ SHAPE = (3, 20, 13, 11)  # of its bottom: tiles that are not full, more stages t
 @pytest.fixture(autouse=True)
 def wherever_there_are_kernels(monkeypatch):
     """Small products run by warpgroups here, and those for which another engine is faster."""
-    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", NO_THRESHOLDS)
 
 
 def launches_of(
@@ -248,7 +248,7 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
     ],
 )
 def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected, monkeypatch):
-    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
     engine = engine_of(CudaCall({}, precision=precision, capability=CAPABILITY), "x0", problem)
     assert engine.by_warpgroups == expected
     modules = {
@@ -270,7 +270,7 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
 )
 def test_moments_change_neither_the_engine_nor_the_number_of_launches(precision, problem, expected, monkeypatch):
     """A recompute, which has no role for them, has the same bits."""
-    monkeypatch.setattr(warpgroup, "PAYS", PAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
     for roles in (("x0", "w0", "y0", "moments"), ("x0", "w0", "y0")):
         call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
         (launch,) = cuda_kernels.bind(Conv(problem), "forward", call)

@@ -11,7 +11,7 @@ from layermem.backends.cuda import cuda_kernels, narrow_products, warpgroup, wei
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, PACKED_BF16
 from layermem.backends.cuda.implicit_gemm import ConvProblem
-from layermem.backends.cuda.warpgroup import ALWAYS, CAPABILITY, PACKED_TILES
+from layermem.backends.cuda.warpgroup import CAPABILITY, NO_THRESHOLDS, PACKED_TILES
 from layermem.backends.cuda.weight_tiles import rounded_weights_bytes, tiles_bytes
 from layermem.ops import Conv, Deconv, Window
 from tests.backends.cuda.harness import PLAIN, Way
@@ -92,7 +92,7 @@ def test_an_op_has_the_workspace_of_the_product_that_it_launches():
 
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_deconvolution_reads_the_weights_that_its_kernel_takes(has_bias, monkeypatch):
-    monkeypatch.setattr(warpgroup, "PAYS", ALWAYS)
+    monkeypatch.setattr(warpgroup, "THRESHOLDS", NO_THRESHOLDS)
     addresses = {role: 256 * (i + 1) for i, role in enumerate(("x0", "y0", "w0", *["w1"] * has_bias, "workspace"))}
     call = CudaCall(addresses, precision="bf16", capability=CAPABILITY, storage="bf16", narrow=("x0", "y0"))
     modules = [each.module for each in cuda_kernels.bind(Deconv(problem_of(32, 64), bias=has_bias), "forward", call)]

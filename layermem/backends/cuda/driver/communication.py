@@ -1,11 +1,11 @@
-"""ReduceScatter and AllGather of one device, on the stream COMM: through the host's memory, or from GPU to GPU by NCCL.
+"""ReduceScatter and AllGather of one device, on the stream COMM: through host memory, or from GPU to GPU by NCCL.
 
     host    piece 0   fetch | exchange          add  store          fetch, store   copies on the stream
             piece 1           fetch    | exchange         add  store   exchange    by the step's transport
-    NCCL    piece 0   send, receive  add      all on the stream, whose order is all that is needed
+    NCCL    piece 0   send, receive  add      all on one stream, whose order suffices
 
-The host adds with the code of distributed/collectives.py, and the GPU in its order: the bits are the same.  A call
-through the host returns when its messages have arrived; it runs on a thread of its own (backends/comm_thread.py).
+The host adds with the code of distributed/collectives.py, and the GPU in the same order: the bits are equal.  A call
+through the host returns when its messages have arrived; it runs on a separate thread (backends/comm_thread.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BindLaunches = Callable[[Iterable[Launch], StepContext, str], Bound]
 
 
 class Communicator(Protocol):
-    """How ops that all ranks run together are bound."""
+    """Binds the communication ops."""
 
     def reduce(self, op: ReduceScatter, spans: Spans, context: StepContext) -> Bound: ...
 
@@ -49,7 +49,7 @@ def bind(
     spans: Spans,
     context: StepContext,
 ) -> Bound:
-    """A call of `op`, in the order of all ranks."""
+    """Return a call of `op` that runs in the order of all ranks."""
     calls: list[Bound] = []
     if isinstance(op, ReduceScatter):
         calls.append(communicator.reduce(op, spans, context))
@@ -66,7 +66,7 @@ def bind(
 
 
 def own_rows(op: AllGather, spans: Spans) -> list[tuple[int, int, int]]:
-    """Target, source and bytes of the rows of this rank."""
+    """(target, source, bytes) of the rows of this rank."""
     copies = []
     for i, bounds in enumerate(op.bounds):
         begin, end = bounds[op.ranks.rank : op.ranks.rank + 2]
@@ -77,7 +77,7 @@ def own_rows(op: AllGather, spans: Spans) -> list[tuple[int, int, int]]:
 
 
 def sums_of(op: ReduceScatter, spans: Spans) -> list[int]:
-    """Where the sums of whole items would begin: this rank has its own elements of them."""
+    """For each result, the address of its first element if this rank had all elements; 0 if it has none."""
     return [
         spans[f"y{i}"].address - bounds[op.ranks.rank] * FLOAT if f"y{i}" in spans else 0
         for i, bounds in enumerate(op.bounds)
@@ -93,7 +93,7 @@ def other_ranks(op: Communication) -> list[int]:
 
 @dataclass(frozen=True)
 class Round:
-    """One piece: copies to the host, messages, what is added where, and copies back."""
+    """One piece: copies to the host, messages, additions, and copies back."""
 
     fetch: Sequence[Bound]
     fetched: Event
@@ -104,7 +104,7 @@ class Round:
 
 
 class HostCommunicator:
-    """Pieces in the op's workspace in the pinned host arena."""
+    """Communicates pieces through the op's workspace in the pinned host arena."""
 
     def __init__(self, driver: Driver):
         self.driver = driver
@@ -156,7 +156,7 @@ class HostCommunicator:
         return lambda: self._run(rounds, context)
 
     def _run(self, rounds: Sequence[Round], context: StepContext) -> None:
-        """A set of pieces is fetched again when the stream has stored what it held."""
+        """Run the rounds; a set of pieces is fetched again once the stream has stored its previous content."""
         transport = context["transport"]
         self._start(rounds[0])
         for this, following in zip(rounds, [*rounds[1:], None]):
@@ -181,7 +181,7 @@ class HostCommunicator:
 
 
 def side_by_side(host: HostBytes, place: int, spans: Sequence[Span]) -> list[tuple[HostBytes, int]]:
-    """Bytes of the host from `place` on, and the address of those of the GPU that go there."""
+    """Pair consecutive bytes of the host from `place` on with the GPU addresses of `spans`."""
     pairs = []
     for address, nbytes in spans:
         pairs.append((host[place : place + nbytes], address))
@@ -194,7 +194,7 @@ def bytes_of(spans: Sequence[Span]) -> int:
 
 
 def message(rank: int, address: int, nbytes: int) -> list[Message]:
-    """One, or none of no bytes."""
+    """One message, or none if it would have no bytes."""
     return [(rank, [(address, nbytes)])] if nbytes else []
 
 
@@ -205,14 +205,14 @@ def adder(
 
 
 def nothing() -> None:
-    """A gather adds nothing."""
+    """The addition of a gather, which adds nothing."""
 
 
 # -- by NCCL -----------------------------------------------------------------------------------------------------------
 
 
 class NcclCommunicator:
-    """Pieces from GPU to GPU, those of a sum to the op's workspace."""
+    """Communicates pieces from GPU to GPU; received pieces of a sum go to the op's workspace."""
 
     def __init__(self, driver: Driver, bind_launches: BindLaunches, nccl: Nccl):
         self.driver, self.bind_launches, self.nccl = driver, bind_launches, nccl
@@ -254,5 +254,5 @@ class NcclCommunicator:
 
 
 def item_spans(share: Share, addresses: Sequence[int], begin: int, end: int) -> list[Span]:
-    """Where elements of a share lie: a span of each item, whatever its address, since the other rank has as many."""
+    """The spans of elements of a share: one for each item, whatever its address, to match the other rank's spans."""
     return [(addresses[item] + first * FLOAT, count * FLOAT) for item, first, count in share.ranges(begin, end)]

@@ -34,36 +34,36 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
-RESERVED_BYTES = 64 << 20  # left to the code of kernels and to CUDA itself
-FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor, where they are not 128
-PINNED_BYTES = 512  # of the host, whose page tables take a byte of the GPU's memory: 8 bytes for 4 KiB
-GRANULARITY = 2 << 20  # in which a GPU's memory is allocated
-SHARED_BYTES = 48 << 10  # of a block without an opt-in, static ones among them
-WHOLE_CARVEOUT = 100  # percent of the memory that shared memory and the L1 cache divide
+RESERVED_BYTES = 64 << 20  # left free for the code of kernels and for CUDA itself
+FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor, by compute capability; 128 otherwise
+PINNED_BYTES = 512  # pinned bytes per byte of page table on the GPU (8 bytes for 4 KiB)
+GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
+SHARED_BYTES = 48 << 10  # limit of a block without an opt-in, including static ones
+WHOLE_CARVEOUT = 100  # percent of the memory of shared memory and L1 cache together
 ONE_WARP = 32  # threads
-USUAL_CLOCK = 1.5e9  # where a driver does not say
+USUAL_CLOCK = 1.5e9  # Hz, if the driver does not state it
 DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 LATER = "once other programs have ended"
 
 
 def page_table_bytes(pinned_bytes: int) -> int:
-    """What pinned memory of the host takes of a GPU's memory."""
+    """Bytes of the GPU's memory for the page tables of pinned host memory."""
     return -(-pinned_bytes // PINNED_BYTES)
 
 
 class Gpu(NamedTuple):
-    """A CUDA device as the driver describes it; bytes."""
+    """A CUDA device as the driver describes it; sizes are in bytes."""
 
     number: int
     name: str
     capability: str  # "90" for sm_90
     memory_bytes: int
     multiprocessors: int
-    flops: float = 0.0  # a second, in fp32 without tensor cores; 0 where the driver does not say
-    memory_rate: float = 0.0  # bytes a second
-    shared_bytes: int = SHARED_BYTES  # that a block may opt in to, static ones among them
-    clock: float = 0.0  # cycles a second of its multiprocessors
+    flops: float = 0.0  # per second, in fp32 without tensor cores; 0 if unknown
+    memory_rate: float = 0.0  # bytes per second
+    shared_bytes: int = SHARED_BYTES  # limit of a block with an opt-in, including static ones
+    clock: float = 0.0  # Hz, of its multiprocessors
 
 
 PYCUDA_MISSING = (
@@ -74,9 +74,9 @@ PYCUDA_MISSING = (
 
 @cache
 def pycuda() -> Any:
-    """pycuda.driver, initialised; CudaUnavailable says what is missing and how to get it."""
+    """The initialized module pycuda.driver; CudaUnavailable states what is missing and how to get it."""
     try:
-        with warnings.catch_warnings():  # of an old driver: the error below says what to do
+        with warnings.catch_warnings():  # about an old driver: the error below explains it
             warnings.simplefilter("ignore")
             import pycuda.driver as cuda
     except ModuleNotFoundError as error:
@@ -114,7 +114,7 @@ def gpus() -> list[Gpu]:
 
 
 def driver_version() -> str:
-    """Of NVIDIA's driver, "575.57"; where only the CUDA that it supports is known, "CUDA 13.0"."""
+    """The version of NVIDIA's driver, "575.57"; "CUDA 13.0" if only the CUDA version that it supports is known."""
     with suppress(OSError):
         found = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER_FILE.read_text(errors="replace"))
         if found is not None:
@@ -124,7 +124,7 @@ def driver_version() -> str:
 
 
 def gpu_count() -> int:
-    """How many CUDA devices this machine has, or shows to this process."""
+    """The number of CUDA devices that this process can use."""
     count: int = pycuda().Device.count()
     return count
 
@@ -147,8 +147,7 @@ def _gpu(index: int, device: Any) -> Gpu:
 
 
 def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenate[Driver, P], R]:
-    """A method of Driver that runs in the driver's own context, whichever is current for its caller; errors of CUDA
-    are DeviceErrors."""
+    """Wrap a method of Driver to run in its own context and to turn errors of CUDA into DeviceErrors."""
 
     @wraps(method)
     def run(self: Driver, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,7 +159,7 @@ def _current(method: Callable[Concatenate[Driver, P], R]) -> Callable[Concatenat
 
 class Driver:
     """A GPU with its primary context, which is current in this thread until `close`, unless another driver is opened
-    in it; streams by name."""
+    there; and its streams by name."""
 
     def __init__(self, index: int = 0):
         self.cuda = pycuda()
@@ -177,14 +176,14 @@ class Driver:
         atexit.register(self.close)
         self._lost = ""  # the error of a kernel, which the driver repeats at every call
         self.streams = {name: self.cuda.Stream(NON_BLOCKING) for name in STREAMS}
-        self.capture: GraphCapture | None = None  # of the step being captured
+        self.capture: GraphCapture | None = None  # set while a step is captured
         self._functions: dict[tuple[str, str], Any] = {}
-        self._dynamic_bytes: dict[tuple[str, str], int] = {}  # shared memory that each function has opted in to
+        self._dynamic_bytes: dict[tuple[str, str], int] = {}  # dynamic shared memory that each function has opted in to
         self._modules: dict[str, Any] = {}
         self._bound: list[tuple[str, Callable[[], None]]] = []  # modules of launches, and calls that load their kernels
 
     def close(self) -> None:
-        """Leave the context; one that is still pushed at exit would abort the process."""
+        """Leave the context; a context that is still pushed at exit would abort the process."""
         atexit.unregister(self.close)
         if self.context is None:
             return
@@ -193,13 +192,13 @@ class Driver:
             self.context = None
             return
         with self.current():
-            for owned in (self._bound, self._functions, self._modules, self.streams):  # freed while there is a context
+            for owned in (self._bound, self._functions, self._modules, self.streams):  # freed while the context exists
                 owned.clear()
         self._leave()
         self.context = None
 
     def _leave(self) -> None:
-        """Take the context from this thread's stack, wherever it lies in it; other threads have stacks of their own."""
+        """Remove the context from this thread's stack, at any depth; other threads have separate stacks."""
         above = []
         while (top := self.cuda.Context.get_current()) is not None:
             top.pop()
@@ -211,7 +210,7 @@ class Driver:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The driver's context is current inside, whatever is around it: another GPU's, or none in a new thread."""
+        """Make the driver's context current inside, whether another GPU's or none was current (in a new thread)."""
         if self._lost:
             raise GpuLost(self._lost)
         self.context.push()
@@ -224,7 +223,7 @@ class Driver:
                 self.context.pop()
 
     def in_context(self, call: Callable[[], object]) -> Callable[[], None]:
-        """`call`, for a thread that has no context."""
+        """`call` for a thread without a context."""
 
         def run() -> None:
             with self.current():
@@ -236,7 +235,7 @@ class Driver:
 
     @_current
     def allocate(self, nbytes: int) -> Any:
-        """An allocation (`int()` of it is the address), or DeviceError with what would fit."""
+        """Allocate device memory (`int()` of it is the address); DeviceError states what would fit."""
         now_free_bytes, total_bytes = self.cuda.mem_get_info()
         try:
             return self.cuda.mem_alloc(max(nbytes, 1))
@@ -252,14 +251,14 @@ class Driver:
 
     @_current
     def free_bytes(self, pinned_bytes: int = 0) -> int:
-        """What an allocation may take if CUDA keeps a little: code of kernels is loaded after it; and if so many bytes
-        of the host are pinned then."""
+        """Bytes that an allocation may take, less a reserve for CUDA and the code of kernels, which is loaded later,
+        and less the page tables of `pinned_bytes` of the host."""
         left_bytes = int(self.cuda.mem_get_info()[0]) - RESERVED_BYTES - page_table_bytes(pinned_bytes)
         return max(0, left_bytes) // GRANULARITY * GRANULARITY
 
     @_current
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Page-locked bytes of the host, which copies and kernels reach at their host address."""
+        """Page-locked bytes of the host, which copies and kernels use at their host address."""
         try:
             pinned: npt.NDArray[np.uint8] = self.cuda.pagelocked_empty(max(nbytes, 1), np.uint8)
         except self.cuda.MemoryError as error:
@@ -322,11 +321,11 @@ class Driver:
         return self.cuda.Event(0 if timed else self.cuda.event_flags.DISABLE_TIMING)
 
     def events(self) -> dict[str, Event]:
-        """One for each stream, for `record`."""
+        """New events, one for each stream, for `record`."""
         return {stream: self.event() for stream in self.streams}
 
     def record(self, events: Mapping[str, Event]) -> None:
-        """Let `events` come when all work that is queued now is complete."""
+        """Record `events` after all work that is queued now."""
         for stream, event in events.items():
             event.record(self.streams[stream])
 
@@ -355,7 +354,7 @@ class Driver:
 
     @contextmanager
     def reporting_device_errors(self) -> Iterator[None]:
-        """Turns errors of CUDA into DeviceError; GpuLost if it leaves nothing that works."""
+        """Turn errors of CUDA into DeviceError, or GpuLost if the context is unusable."""
         try:
             yield
         except self.cuda.Error as error:
@@ -366,7 +365,7 @@ class Driver:
             raise DeviceError(f"{self.gpu.name} failed: {error}") from error
 
     def _is_lost(self, error: Exception) -> bool:
-        """Whether the driver repeats an error; while a step is captured waits are errors of their own."""
+        """Whether the driver repeats an error: the context is lost.  During a capture, waits are errors themselves."""
         if isinstance(error, self.cuda.MemoryError) or self.capture is not None or self.context is None:
             return False
         try:
@@ -377,8 +376,8 @@ class Driver:
         return False
 
     def _abandon(self) -> None:
-        """Let PyCUDA take the context for dead: each destructor would call the driver in vain, and print three lines.
-        Detached by another thread than the one that made it, it is only marked."""
+        """Make PyCUDA treat the context as dead: otherwise each destructor would call the driver in vain and print
+        three lines. Detaching it on a thread other than its maker's only marks it."""
         thread = threading.Thread(target=self.context.detach)
         thread.start()
         thread.join()
@@ -386,13 +385,13 @@ class Driver:
     # -- kernels -----------------------------------------------------------------------------------------------
 
     def launcher(self, wanted: Launch, args: bytes | bytearray, stream: str) -> Callable[[], None]:
-        """A call that starts the kernel with `args` as they are at that time.  Its kernel is loaded by `load`, with
-        those of all launches that are bound until then, or by the call itself."""
+        """A call that starts the kernel with the content of `args` at that time.  Its kernel is loaded by `load`,
+        together with all launches that are bound until then, or by the call itself."""
         queue, grid, block, shared = self.streams[stream], wanted.grid, (wanted.block, 1, 1), wanted.shared
 
         def load_and_start(*arguments: object) -> None:
             self.load()
-            load()  # also after an error of another one
+            load()  # also after an error of another kernel
             start(grid, block, args, shared, queue)
 
         start: Callable[..., None] = load_and_start
@@ -409,9 +408,9 @@ class Driver:
 
     @_current
     def load(self, *, says: bool = True) -> None:
-        """Load the kernels of all that has been bound; modules that are in no cache are compiled before, together.
+        """Load the kernels of all bound launches; modules that are in no cache are compiled first, together.
 
-        says   whether this process reports it, of those that do the same
+        says   whether this one reports it, of all processes that do the same
         """
         bound, self._bound = self._bound, []
         if not bound:
@@ -434,7 +433,7 @@ class Driver:
         return self._modules[module]
 
     def delay(self, stream: str) -> Callable[[], None]:
-        """A call that keeps a stream busy for a moment, so that the host is ahead of it with what comes behind."""
+        """A call that keeps a stream busy for a moment, so that the host can queue the following work ahead of it."""
         cycles = int(DELAY_SECONDS * (self.gpu.clock or USUAL_CLOCK))
         pause = launch("delay", "delay", "DelayArgs", 1, ONE_WARP, cycles=cycles)
         return self.launcher(pause, pause.args, stream)
@@ -458,8 +457,8 @@ class Driver:
         return self._functions[key]
 
     def _opt_in(self, of: Launch) -> None:
-        """Let the kernel use its dynamic shared memory beside its static one: without this both share 48 KiB, and the
-        driver may leave so much to the L1 cache that fewer blocks run side by side."""
+        """Let the kernel use its dynamic shared memory in addition to its static one: otherwise both share 48 KiB, and
+        the driver may give the L1 cache so much memory that fewer blocks run at the same time."""
         key = of.module, of.function
         if of.shared <= self._dynamic_bytes.get(key, 0):
             return
@@ -479,7 +478,7 @@ class Driver:
                 "a smaller --budget, or --budget free, which leaves enough"
             ) from error
         except self.cuda.Error as error:
-            if self._is_lost(error):  # by a kernel before
+            if self._is_lost(error):  # by an earlier kernel
                 raise
             reason = "".join(filter(str.isprintable, str(error))).strip(" -")  # PyCUDA appends a log, maybe empty
             raise DeviceError(

@@ -10,8 +10,8 @@ from layermem.backends.cuda.driver.context import Driver
 from layermem.errors import InputError
 from layermem.ops import ReadsLabels
 
-CHUNK = 1024  # flags pinned at once
-NO_NUMBER = np.iinfo(np.int32).max  # what cuda/labels.cuh makes of labels that no int holds
+CHUNK = 1024  # flags that are pinned together
+NO_NUMBER = np.iinfo(np.int32).max  # value of cuda/labels.cuh for labels that do not fit an int
 BEYOND_INT = "that is not finite, or beyond 32 bits,"
 
 
@@ -33,7 +33,7 @@ class DeviceErrorFlags:
         return int(self.chunks[-1].ctypes.data) + 4 * slot
 
     def check(self) -> None:
-        """InputError for the first layer whose flag is raised; the flags are reset."""
+        """Raise InputError for the first layer with a raised flag, and reset the flags."""
         for number, chunk in enumerate(self.chunks):
             (raised,) = np.nonzero(chunk != NO_ERROR)
             if not raised.size:

@@ -1,8 +1,7 @@
 """CUDA graphs: work on streams, captured once and launched as a whole.
 
-PyCUDA has no graphs, so these few calls of the driver go by ctypes, on streams that PyCUDA made.  Neither addresses nor
-arguments change from step to step, so a graph is launched as it was captured (step_scalars.py).
-source  CUDA Driver API, "Graph Management" and "Stream Management"
+PyCUDA has no graphs, so these few driver functions are called by ctypes, on streams that PyCUDA made.  Addresses and
+arguments do not change from step to step, so a graph is launched as it was captured (step_scalars.py).
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from weakref import finalize
 from layermem.errors import DeviceError
 
 Handle = ctypes.c_void_p
-THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE: what other threads call is their own
+THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE: calls of other threads are not checked
 
 
 class Library:
-    """The driver's library, which PyCUDA has loaded already."""
+    """The driver's library, which PyCUDA has already loaded."""
 
     def __init__(self) -> None:
         try:
@@ -30,7 +29,7 @@ class Library:
             raise DeviceError(f"graphs need the driver's library: {error}; run without --cuda-graph") from error
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """DeviceError with the driver's words where it refuses."""
+        """Call a function of the driver; DeviceError, with the driver's text, if it fails."""
         status = getattr(self._library, name)(*arguments)
         if status:
             text = ctypes.c_char_p()
@@ -39,19 +38,19 @@ class Library:
 
 
 def _destroy(library: Library, graph: Handle, launchable: Handle) -> None:
-    """Give back the memory of a graph; the names of its nodes, by which arguments are updated, go with it."""
-    with suppress(DeviceError):  # a GPU that failed has taken them already
+    """Free a graph and its nodes."""
+    with suppress(DeviceError):  # they are gone already if the GPU failed
         for name, handle in (("cuGraphExecDestroy", launchable), ("cuGraphDestroy", graph)):
             if handle.value:
                 library(name, handle)
 
 
 class GraphCapture:
-    """A capture of what is put on `streams` while this is entered, then a graph to `launch`.
+    """A capture of the work on `streams` while this context manager is active, then a graph to `launch`.
 
-    origin  the stream that the others are forked from, and joined to; launches go there
-    event   makes one
-    before  what the host does before each launch
+    origin  the stream that the others are forked from and joined to, and that launches are queued on
+    event   makes an event
+    before  host actions before each launch
     """
 
     def __init__(self, streams: Mapping[str, Any], origin: str, event: Callable[[], Any]):
@@ -59,9 +58,9 @@ class GraphCapture:
         self.before: list[Callable[[], None]] = []
         self._library = Library()
         self._graph, self._launchable = Handle(), Handle()
-        self._events: list[Any] = []  # of the capture: they must be there until it ends
+        self._events: list[Any] = []  # of the capture: they must exist until it ends
         self._release = finalize(self, _destroy, self._library, self._graph, self._launchable)
-        self._release.atexit = False  # the driver takes back what is left then
+        self._release.atexit = False  # the driver frees what is left at exit
 
     # -- capture -----------------------------------------------------------------------------------------------
 
@@ -81,7 +80,7 @@ class GraphCapture:
         except DeviceError:
             if kind is None:
                 raise
-            return  # what broke the capture is the better story
+            return  # the error that broke the capture is more useful
         finally:
             self._events.clear()
         if kind is None:

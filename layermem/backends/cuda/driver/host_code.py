@@ -1,7 +1,7 @@
 """Code that runs on the host in the middle of a step: operands to pinned memory, the code, results back.
 
-All on the compute stream, whose end the host awaits before it calls the code.  Ops share one staging buffer, as large
-as the largest of them needs: the copies that read it end before the next op writes it.
+All of it runs in the order of the compute stream, whose end the host awaits before it calls the code.  Ops share one
+staging buffer, as large as the largest of them needs: copies that read it end before the next op writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from layermem.utils.units import aligned
 
 
 class HostCode:
-    """Python layers of one device."""
+    """Runs the Python layers of one device."""
 
     def __init__(self, driver: Driver, host_io: HostIO):
         self.driver, self.host_io = driver, host_io
@@ -31,7 +31,7 @@ class HostCode:
     def bind(
         self, op: Python, step: str, spans: Mapping[str, DeviceSpan], accumulated: Collection[str], context: StepContext
     ) -> Bound:
-        """A call that runs `step` of the op; the staging buffer is allocated by the first one."""
+        """Return a call that runs `step` of the op; the first one allocates the staging buffer."""
         self._reserve(op.staging_bytes(spans))
         bound: list[Bound] = []
 
@@ -64,7 +64,7 @@ class HostCode:
         return run
 
     def _staging(self, op: Python, spans: Mapping[str, DeviceSpan]) -> dict[str, Array]:
-        """Part of the staging buffer for each operand, with Caffe's axes."""
+        """A part of the staging buffer for each operand, with Caffe's axes."""
         if self._bytes is None:
             self._bytes = self.driver.pinned(self._nbytes)
         arrays: dict[str, Array] = {}

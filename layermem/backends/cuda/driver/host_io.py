@@ -1,8 +1,8 @@
 """Host I/O: copies input batches to the device and outputs back, through pinned staging buffers.
 
-Blobs are NCHW on the host, as in Caffe, and channels-last on the device.  Where the order differs, the transposing
-kernel reads or writes the pinned buffer itself, so that it is also the copy across the link.  Images that are stored in
-bytes cross it so, and are transformed behind it (images.py).
+Blobs are NCHW on the host, as in Caffe, and channels-last on the device.  If the order differs, the transposing kernel
+reads or writes the pinned buffer itself, so it is also the copy over the link.  Images that are stored in bytes are
+copied in bytes, and transformed on the GPU (images.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from layermem.ops import ByteImages, Feed, Tensor
 from layermem.schedule.ir import COMPUTE, H2D
 
 NEVER = -1
-HostArray = Array | ByteImages  # of a batch
+HostArray = Array | ByteImages  # one blob of a batch
 BindLaunches = Callable[[Iterable[Launch], StepContext], Bound]
 
 
 class HostIO:
-    """Inputs and outputs of one device, all on its compute stream.
+    """The inputs and outputs of one device, on its compute stream.
 
     bind_launches   turns launches into a call
     buffer_index    which of the two pinned buffers of each input the current step reads
@@ -41,14 +41,14 @@ class HostIO:
     def __init__(self, driver: Driver, bind_launches: BindLaunches):
         self.driver, self.bind_launches = driver, bind_launches
         self.buffer_index = 0
-        self.runs = 0  # so far, of whatever has used the arena
+        self.runs = 0  # number of runs so far that used the arena
         self._pending_outputs: list[tuple[dict[str, Array], str, Array]] = []
         self._new_stagers: list[InputStager] = []
 
     def feed(
         self, record: Feed, tops: Sequence[DeviceSpan], workspace: DeviceSpan | None, context: StepContext
     ) -> Bound:
-        """A call that copies this step's batch of an input layer to its tops."""
+        """Return a call that copies this step's batch of an input layer to its tops."""
         stager = InputStager(self, record, tops, workspace, context)
         self._new_stagers.append(stager)
         return stager.run
@@ -59,7 +59,7 @@ class HostIO:
         return stagers
 
     def copy_out(self, blob: str, span: DeviceSpan, context: StepContext) -> Bound:
-        """A call that copies a blob to the host; `collect_outputs` puts it into the context's results."""
+        """Return a call that copies a blob to the host; `collect_outputs` adds it to the context's results."""
         staging = self.pinned(span)
         move = self.move(span, staging, context, inwards=False)
 
@@ -83,9 +83,9 @@ class HostIO:
         return self.driver.pinned(span.nbytes).view(np.float32).reshape(span.blob.shape)
 
     def move(self, span: DeviceSpan, staging: Array, context: StepContext, *, inwards: bool) -> Bound:
-        """A call that copies between a blob on the device and its staging buffer."""
+        """Return a call that copies between a blob on the device and its staging buffer."""
         tensor = span.blob
-        if not tensor.interleaved:  # memory is in Caffe's order already
+        if not tensor.interleaved:  # memory is already in Caffe's order
             if inwards:
                 return self.driver.copy_in(span.address, staging, COMPUTE)
             return self.driver.copy_out(staging, span.address, COMPUTE)
@@ -98,8 +98,8 @@ class HostIO:
 class InputStager:
     """Double buffering of an input layer: two sets of pinned buffers, and the copies from each to the tops.
 
-    A batch is numbers, or has its images in bytes; buffers of either form are made for the first batch that has it.
-    workspace   of the layer's op, for images in bytes
+    A batch has floats, or images in bytes; buffers of either form are made for the first batch that has it.
+    workspace   workspace of the layer's op, for images in bytes
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class InputStager:
         self.host_io, self.layer, self.context = host_io, record.layer, context
         self._record, self._tops, self._workspace = record, tops, workspace
         self._block = None if record.images is None else ImageBlock(record)
-        self._forms: dict[bool, Sequence[_Staging]] = {}  # by whether images are in bytes: of each buffer index
+        self._forms: dict[bool, Sequence[_Staging]] = {}  # by whether images are in bytes; for both buffer indices
         self._staged: tuple[int, Sequence[HostArray]] | None = None  # buffer index and arrays of a batch staged early
-        self._uploaded_in = NEVER  # the run that copied that one to the GPU
+        self._uploaded_in = NEVER  # the run that copied it to the GPU
 
     def run(self) -> None:
         batch = self.context["batch"][self.layer]
@@ -130,8 +130,8 @@ class InputStager:
         self._staged, self._uploaded_in = (buffer_index, arrays), NEVER
 
     def upload(self, free: Mapping[str, Event]) -> None:
-        """Copy the batch that was staged last to the GPU, where it is in bytes, once the events `free` have come.  The
-        next run finds it there: what runs in between may overwrite it."""
+        """Copy the batch that was staged last to the GPU, if it is in bytes, once the events `free` have occurred.  The
+        next run uses it there, unless another run in between may have overwritten it."""
         assert self._staged is not None
         index, arrays = self._staged
         if self._in_bytes(arrays):
@@ -169,10 +169,10 @@ class InputStager:
 
 
 class _Buffer(NamedTuple):
-    """A pinned buffer: how the host fills it from an array, and the calls that move it to its top: the second one, or
-    both where there are two.
+    """A pinned buffer: the function that fills it from an array, and the calls that move it to its top: first `upload`,
+    if there is one, then `move`.
 
-    upload   on the stream that it is given; None where there is one call alone
+    upload   runs on the stream that it is given; None if `move` does everything
     """
 
     fill: Callable[[HostArray], None]
@@ -195,7 +195,7 @@ class _Staging:
             buffer.fill(array)
 
     def upload(self, stream: str = H2D) -> None:
-        """What precedes `move`, for a batch that was filled in."""
+        """The copies that precede `move`, for a batch that was filled in."""
         for buffer in self._buffers:
             if buffer.upload is not None:
                 buffer.upload(stream)
@@ -210,7 +210,7 @@ class _Staging:
 def image_buffer(
     host_io: HostIO, record: Feed, top: DeviceSpan, workspace: DeviceSpan, context: StepContext
 ) -> _Buffer:
-    """For images in bytes: one copy to the workspace, and the kernel that transforms them."""
+    """The buffer for images in bytes: one copy to the workspace, and the kernel that transforms them."""
     at = ImageBlock(record)
     items, shape = at.images.shape[0], at.images.shape
     block = host_io.driver.pinned(at.nbytes)

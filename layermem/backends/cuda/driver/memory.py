@@ -37,7 +37,7 @@ class CudaArena(Arena):
 
     def __init__(self, driver: Driver, nbytes: int, *, poison: bool = False):
         self.driver, self.nbytes = driver, nbytes
-        self.guard_bytes = PAGE if poison else 0  # a run for results allocates nothing beside its budget
+        self.guard_bytes = PAGE if poison else 0  # a run for results allocates only its budget
         self._allocation = driver.allocate(nbytes + self.guard_bytes)
         driver.fill_words(self.address, UNTOUCHED, (nbytes + self.guard_bytes) // WORD)
 

@@ -1,9 +1,9 @@
-"""A step's calls as they run in every iteration: one by one, or captured as a CUDA graph after the first run; those
-that wait for other ranks on a thread of their own.
+"""Runs the calls of a step in every iteration: one by one, or captured as a CUDA graph after the first run; calls that
+wait for other ranks run on a separate thread.
 
 Batches arrive through two sets of pinned buffers: while the GPU reads one, the host fills the other.  Images in bytes
-are copied on in the same step, on the stream H2D, as soon as the bytes that they go to are free (`free_from`); the next
-step finds them there, unless something else has run in the arena.
+are also copied to the GPU in the same step, on the stream H2D, as soon as their target bytes are free (`free_from`);
+the next step uses them, unless another run has used the arena in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from layermem.schedule.ir import COMPUTE
 
 @contextmanager
 def garbage_collection_disabled() -> Iterator[None]:
-    """Freeing device memory while a stream is captured would break the capture, so collection is deferred."""
+    """Defer garbage collection: freeing device memory while a stream is captured would break the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -33,13 +33,13 @@ def garbage_collection_disabled() -> Iterator[None]:
 
 
 class StepRun(list[Bound]):
-    """The calls of all instructions of a step, and how they are started together.
+    """The calls of all instructions of a step, started together.
 
-    stagers   of the step's input layers
-    graph     whether to capture it; each of the two buffer indices then has a graph of its own.  A step that
-              communicates cannot be captured
-    free_from   by input layer: the tick from which its next batch may be copied to the GPU.  A captured step and one
-                that waits for other ranks copy it when they begin
+    stagers   the stagers of the step's input layers
+    graph     whether to capture the step, as one graph for each of the two buffer indices.  A step that communicates
+              cannot be captured
+    free_from   input layer -> tick from which its next batch may be copied to the GPU.  A captured step, or one that
+                waits for other ranks, copies it at its start
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class StepRun(list[Bound]):
         self._threads = calls if isinstance(calls, CommCalls) else None
         self.driver, self.host_io, self.stagers, self.graph = driver, host_io, stagers, graph
         self._free_from = {} if graph or self._threads is not None else free_from
-        self._free = {tick: driver.events() for tick in self._free_from.values()}  # when it has come, on every stream
+        self._free = {tick: driver.events() for tick in self._free_from.values()}  # recorded then, on every stream
         self._warm = False
         self.graphs: dict[int, GraphCapture] = {}  # by buffer index
 
     def start(self) -> None:
-        """Put the whole step on the streams."""
+        """Queue the whole step on the streams."""
         if self._threads is not None:
             self._threads.run()
             return
@@ -87,7 +87,7 @@ class StepRun(list[Bound]):
         return capture
 
     def stage_next_batch(self, next_batch: NextBatch | None) -> None:
-        """While the GPU works, copy the next batch into the other buffers and switch to them."""
+        """Copy the next batch into the other buffers while the GPU works, and switch to them."""
         self.host_io.buffer_index ^= 1
         batch = next_batch() if next_batch is not None and self.stagers else None
         if batch is not None:

@@ -1,8 +1,8 @@
-"""The scalars of a step on their way to the GPU: one small copy, before the first kernel that reads them.
+"""Copies the scalars of a step to the GPU: one small copy, before the first kernel that reads them.
 
-They live in a variable of the module cuda/step_scalars.cu, one for each stream that runs kernels, so that a stream's
-own order is all that is needed.  A captured step has the copy as a node, and the pinned bytes that it reads are written
-before each launch: no node of the graph ever changes.
+They are in a variable of the module cuda/step_scalars.cu, one for each stream that runs kernels, so the order of the
+stream suffices.  A captured step contains the copy as a node, and its pinned bytes are written before each launch, so
+no node of the graph changes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from layermem.backends.registry import StepContext
 from layermem.graph.ops import COMM
 from layermem.schedule.ir import COMPUTE
 
-STREAMS = (COMPUTE, COMM)  # with kernels
+STREAMS = (COMPUTE, COMM)  # streams with kernels
 
 
 class StreamScalars:
-    """Of one stream; `address` is what its kernels are given."""
+    """The scalars of one stream, at device address `address`."""
 
     def __init__(self, driver: Driver, address: int, stream: str):
         self.driver, self.address = driver, address
@@ -30,7 +30,7 @@ class StreamScalars:
         self._copy = driver.copy_in(address, self._staging, stream)
 
     def upload(self, context: StepContext) -> None:
-        """Put the scalars of this step on the stream, unless an earlier kernel of the step has."""
+        """Queue a copy of this step's scalars, unless an earlier kernel of the step has done so."""
         if not self.is_new_step:
             return
         self.is_new_step = False

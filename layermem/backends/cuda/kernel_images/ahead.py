@@ -1,7 +1,7 @@
-"""Images that a step needs and that are not kept yet: compiled before it, by processes side by side.
+"""Compiles the images that a step needs and that are not kept yet, before the step, with parallel processes.
 
-One line says how many there are and about how long that takes; a terminal shows a bar besides.  Ranks and other
-processes that need the same images divide them, by the locks of build.py.
+One line states their number and the expected time; a terminal also shows a bar.  Ranks and other processes that need
+the same images divide them, by the locks of build.py.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ SECONDS = {
     "convolution_tf32_sm90a": 6, "activation": 3, "depthwise": 7, "grouped": 6, "normalization": 5,
 }  # fmt: skip
 LESS_COMMON = re.compile(r"^convolution_.*(bf16|fp16|fp32x3)")
-USUAL_SECONDS = 1  # of the others
-START_SECONDS = 1  # of the processes
+USUAL_SECONDS = 1  # of all other modules
+START_SECONDS = 1  # of starting the processes
 
 
 class Compiled(NamedTuple):
+    """The result of compiling one module."""
+
     seconds: float
-    error: str  # what the compiler refused; empty if the image is there
+    error: str  # the compiler's error; empty if the image was made
 
 
 def compile_missing(modules: Collection[str], capability: str, *, says: bool = True) -> None:
     """Compile the images of `modules` that are neither prebuilt nor kept.  DeviceError if the compiler refuses one.
 
-    says   whether this process reports it, of those that do the same
+    says   whether this one reports it, of all processes that do the same
     """
     with ExitStack() as locks:
         missing = missing_images(modules, capability)
@@ -55,13 +57,13 @@ def compile_missing(modules: Collection[str], capability: str, *, says: bool = T
 
 
 def modules_of(capability: str, *, is_all: bool) -> list[str]:
-    """Those that a GPU of this compute capability runs: all of them, or those of fp32 and tf32 with blobs in fp32."""
+    """The modules that a GPU of this capability runs: all of them, or those of fp32 and tf32 with fp32 blobs."""
     own = [module for module in sources.modules() if sources.runs_on(module, capability)]
     return [module for module in own if is_all or not LESS_COMMON.search(module)]
 
 
 def missing_images(modules: Collection[str], capability: str) -> dict[str, Path]:
-    """Where the images of modules will be kept that are neither prebuilt nor there; nowhere without a cache."""
+    """Map modules without a prebuilt or kept image to the paths of their images; empty without a cache."""
     wanted = [module for module in sorted(modules) if build.prebuilt(module) is None]
     if not wanted or not build.has_cache():
         return {}
@@ -70,7 +72,7 @@ def missing_images(modules: Collection[str], capability: str) -> dict[str, Path]
 
 
 def _compile(modules: Sequence[str], capability: str, says: bool) -> None:
-    if sum(map(_seconds, modules)) <= START_SECONDS:  # each is compiled where it is loaded
+    if sum(map(_seconds, modules)) <= START_SECONDS:  # each is compiled when it is loaded
         return
     seconds = expected_seconds(modules, core_count())
     if says and seconds >= progress.DELAY_SECONDS:
@@ -83,17 +85,17 @@ def _compile(modules: Sequence[str], capability: str, says: bool) -> None:
 
 
 def side_by_side(modules: Collection[str], capability: str) -> Iterator[tuple[str, Compiled]]:
-    """Compile modules on all cores; each as it is done."""
+    """Compile modules on all cores; yield each when it is done."""
     yield from on_all_cores(partial(compiled, capability), longest_first(modules))
 
 
 def longest_first(modules: Collection[str]) -> list[str]:
-    """Modules in the order in which they are begun, so that the longest are not waited for in the end."""
+    """Modules sorted so that the slowest are compiled first."""
     return sorted(modules, key=_seconds, reverse=True)
 
 
 def compiled(capability: str, module: str) -> Compiled:
-    """Compile one in this process, whether it is kept already or not."""
+    """Compile one module in this process, whether it is already kept or not."""
     began, error = time.perf_counter(), ""
     try:
         build.recipe_of(module, capability).compiled()
@@ -103,7 +105,7 @@ def compiled(capability: str, module: str) -> Compiled:
 
 
 def expected_seconds(modules: Collection[str], cores: int) -> int:
-    """Of modules that are compiled side by side: the longest of them, or the share of a core."""
+    """Expected seconds of compiling modules in parallel: those of the slowest, or the share of a core."""
     each = list(map(_seconds, modules))
     return START_SECONDS + round(max(max(each), sum(each) / cores))
 

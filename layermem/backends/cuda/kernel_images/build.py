@@ -1,14 +1,14 @@
-"""Kernel images for a GPU: prebuilt where they ship with the package, else compiled once and kept.
+"""Kernel images for a GPU: prebuilt if they ship with the package, otherwise compiled once and kept.
 
-1  <module>.fatbin in the folder that LAYERMEM_KERNELS names, or beside the sources in the package
+1  <module>.fatbin in the folder that LAYERMEM_KERNELS names, or next to the sources in the package
 2  the disk cache (LAYERMEM_CACHE, else layermem/ in XDG_CACHE_HOME or ~/.cache), under a hash of the source, the
    flags, the architecture and the compiler
 3  NVRTC, from NVIDIA's wheel, a toolkit, or another package that brings it
 4  nvcc, of a toolkit or of NVIDIA's wheel (toolkit.py), also for what NVRTC refuses
 
 A GPU that is newer than the compiler gets PTX of the newest architecture that the compiler knows, which the driver
-compiles.  Compilers whose code the driver does not load are passed over: it loads machine code of its own major version
-of CUDA and of earlier ones, and PTX of its own version and of earlier ones.
+compiles.  Compilers whose code the driver does not load are skipped: it loads machine code of its own major version of
+CUDA and of earlier ones, and PTX of its own version and of earlier ones.
 
 One process compiles an image while the others wait for it (`locked`); an image is complete or absent (utils/files.py).
 """
@@ -35,8 +35,8 @@ from layermem.errors import CudaUnavailable, DeviceError, InputError
 from layermem.planning.gpus import OLDEST_CAPABILITY
 from layermem.utils.files import write_atomically
 
-FLAGS = ("--std=c++17", "--fmad=false")  # no product and sum become one unless the kernel says fmaf
-CODE, PTX = "sm_", "compute_"  # how names of architectures begin
+FLAGS = ("--std=c++17", "--fmad=false")  # a product and a sum are fused only by an explicit fmaf
+CODE, PTX = "sm_", "compute_"  # prefixes of architectures
 
 
 class Compiler(Protocol):
@@ -45,21 +45,21 @@ class Compiler(Protocol):
 
     @property
     def cuda(self) -> CudaVersion:
-        """Of the toolkit that it belongs to."""
+        """The version of the toolkit that the compiler belongs to."""
 
     @property
     def capabilities(self) -> Collection[int]:
-        """That it makes machine code for; none if it does not say."""
+        """Compute capabilities that it makes machine code for; empty if it does not state them."""
 
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-        """Machine code of sm_90 and the like; DeviceError with the compiler's words where it refuses the source."""
+        """Machine code for sm_90 and the like; DeviceError, with the compiler's text, if it refuses the source."""
 
     def ptx(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-        """PTX of compute_90 and the like, ended by a zero as the driver takes it; DeviceError as from `cubin`."""
+        """PTX for compute_90 and the like, with the final zero that the driver expects; DeviceError as from `cubin`."""
 
 
 class Recipe(NamedTuple):
-    """How a module becomes an image for a GPU."""
+    """The inputs of compiling a module for a GPU."""
 
     module: str
     source: str
@@ -68,7 +68,7 @@ class Recipe(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where the image is kept."""
+        """The path at which the image is kept."""
         digest = hashlib.sha256(repr((self.source, FLAGS, self.target, self.compiler.version)).encode()).hexdigest()
         ending = "cubin" if self.target.startswith(CODE) else "ptx"
         return cache_folder() / f"{self.module}-{self.target}-{digest[:24]}.{ending}"
@@ -80,17 +80,17 @@ class Recipe(NamedTuple):
         return None
 
     def compiled(self) -> bytes:
-        """The image, which is kept."""
+        """Compile the image and keep it."""
         compile = self.compiler.cubin if self.target.startswith(CODE) else self.compiler.ptx
         made = compile(self.source, self.target, FLAGS)
-        with suppress(OSError, InputError):  # a cache that cannot be written costs time, nothing else
+        with suppress(OSError, InputError):  # a cache that is not writable only costs time
             if has_cache():
                 write_atomically(self.path, made)
         return made
 
 
 def image(module: str, capability: str) -> bytes:
-    """What the driver loads for cuda/<module>.cu on a GPU of compute capability `capability`, such as "90"."""
+    """The image that the driver loads for cuda/<module>.cu on a GPU of compute capability "90", for example."""
     found = prebuilt(module)
     if found is not None:
         return found
@@ -119,8 +119,8 @@ def recipe_of(module: str, capability: str) -> Recipe:
 
 @contextmanager
 def locked(image: Path, *, wait: bool = True) -> Iterator[bool]:
-    """The lock of an image, which a process has while it compiles that; False if another process has it, unless this
-    one is to `wait`.  It ends with the process, however that ends.  Without a cache there are no locks."""
+    """Hold the lock of an image while it is compiled; yields False if another process has it, unless this one is to
+    `wait`. The lock ends with the process, however that ends.  Without a cache there are no locks."""
     path = image.with_name(f".{image.name}.lock")
     with ExitStack() as held:
         is_mine = True
@@ -129,7 +129,7 @@ def locked(image: Path, *, wait: bool = True) -> Iterator[bool]:
                 file = held.enter_context(path.open("w"))
                 is_mine = _is_locked(file, wait)
         if is_mine:
-            held.callback(_remove, path)  # those that wait for it find the image
+            held.callback(_remove, path)  # processes that wait for it find the image
         yield is_mine
 
 
@@ -147,7 +147,7 @@ def _remove(path: Path) -> None:
 
 
 def has_cache() -> bool:
-    """Whether images can be kept, in a folder that is made here."""
+    """Whether images can be kept; makes the folder if necessary."""
     with suppress(OSError):
         cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         return _is_private(cache_folder()) and os.access(cache_folder(), os.W_OK)
@@ -155,6 +155,7 @@ def has_cache() -> bool:
 
 
 def prebuilt(module: str) -> bytes | None:
+    """The fatbin of a module, from the first folder that has one; None if there is none."""
     for folder in prebuilt_folders():
         with suppress(OSError):
             return (folder / f"{module}.fatbin").read_bytes()
@@ -162,7 +163,7 @@ def prebuilt(module: str) -> bytes | None:
 
 
 def target_of(module: str, capability: str, known: Collection[int]) -> str:
-    """What a module is compiled to for a GPU: machine code, or PTX where the compiler knows only older GPUs."""
+    """The target of a module for a GPU: machine code, or PTX if the compiler knows only older GPUs."""
     if not known or int(capability) in known:
         return f"{CODE}{architecture(module, capability)}"
     older = [each for each in known if each <= int(capability)]
@@ -172,7 +173,7 @@ def target_of(module: str, capability: str, known: Collection[int]) -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether only this user can have put kernels there: it is the owner, and others may not write to it."""
+    """Whether only this user can have put kernels there, who is the owner; others must not have write access."""
     if not hasattr(os, "getuid"):  # Windows, where a user's folders are private
         return True
     found = folder.stat()
@@ -206,7 +207,7 @@ def whole_source(module: str) -> str:
 
 @cache
 def find_compiler() -> Compiler:
-    """One whose code the driver loads; any where there is no driver."""
+    """The first compiler whose code the driver loads; any compiler if there is no driver."""
     driver = driver_version()
 
     def suits(cuda: CudaVersion) -> bool:
@@ -231,7 +232,7 @@ def find_compiler() -> Compiler:
 
 
 class WithFallback:
-    """A compiler, and another one for what the first refuses; where both do, the error is that of the first."""
+    """A compiler with a fallback for sources that it refuses; if both refuse, the error is the first one's."""
 
     def __init__(self, first: Compiler, second: Compiler):
         self.first, self.second = first, second

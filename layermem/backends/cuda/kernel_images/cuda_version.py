@@ -1,4 +1,4 @@
-"""The version of CUDA that NVIDIA's driver supports: which compilers make code for it, and which headers suit it."""
+"""The version of CUDA that NVIDIA's driver supports: it determines the usable compilers and headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CudaVersion(NamedTuple):
 
     @classmethod
     def of_number(cls, number: int) -> CudaVersion:
-        """12040, as CUDA_VERSION in cuda.h, is 12.4."""
+        """The version of a number such as CUDA_VERSION in cuda.h: 12040 is 12.4."""
         return cls(number // 1000, number % 1000 // 10)
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class CudaVersion(NamedTuple):
 
 
 def driver_version() -> CudaVersion | None:
-    """That of the driver of this machine, which needs neither a GPU nor a context; None where there is no driver."""
+    """The version of this machine's driver, which needs neither a GPU nor a context; None without a driver."""
     number = ctypes.c_int()
     try:
         status = ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(number))

@@ -29,12 +29,12 @@ class Nvrtc:
 
     @classmethod
     def find(cls, suits: Callable[[CudaVersion], bool] = lambda cuda: True) -> Nvrtc | None:
-        """The first library that loads and whose version `suits`, of NVIDIA's wheels, toolkits and the system."""
+        """The first library, of NVIDIA's wheels, toolkits and the system, that loads and `suits`; None if none does."""
         for path in _candidates():
             with suppress(OSError, AttributeError, DeviceError):
                 found = cls(ctypes.CDLL(str(path)))
                 if suits(found.cuda):
-                    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):  # which it looks for by name
+                    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so*")):  # NVRTC looks for it by name
                         ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
                     return found
         return None
@@ -47,11 +47,11 @@ class Nvrtc:
         return tuple(known)
 
     def cubin(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-        """Machine code of sm_90 and the like."""
+        """Compile to machine code of sm_90 and the like."""
         return self._compiled(source, architecture, flags, "nvrtcGetCUBIN")
 
     def ptx(self, source: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-        """PTX of compute_90 and the like."""
+        """Compile to PTX of compute_90 and the like."""
         return self._compiled(source, architecture, flags, "nvrtcGetPTX")
 
     def _compiled(self, source: str, architecture: str, flags: tuple[str, ...], wanted: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The kernel sources that belong to this package: where they are and what they include."""
+"""The kernel sources of this package: their folder and their includes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def modules() -> Sequence[str]:
 
 
 def architecture(module: str, capability: str) -> str:
-    """What cuda/<module>.cu is compiled for on GPUs of a compute capability: 90a for convolution_tf32_sm90a and "90".
+    """The architecture of cuda/<module>.cu on GPUs of a compute capability: 90a for convolution_tf32_sm90a and "90".
 
-    Such a module has instructions that no other architecture has, where its kernels refuse to run."""
+    Such a module uses instructions that other architectures lack; its kernels refuse to run there."""
     own = re.search(r"_sm(\d+)[a-z]$", module)
     return module.rpartition("_sm")[2] if own and own[1] == capability else capability
 

@@ -1,4 +1,4 @@
-"""The programs of NVIDIA's toolkit, wherever this machine has them: a toolkit, or its parts as Python packages."""
+"""Finds the programs of NVIDIA's toolkit: in a toolkit, or in its parts as Python packages."""
 
 from __future__ import annotations
 

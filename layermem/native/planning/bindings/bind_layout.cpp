@@ -60,8 +60,8 @@ Measures measure_ids(const LayoutGraph& g, const std::vector<OpId>& order, const
     return measure(g, g.prepare(order), gaps, {copy_lead, copy_limit_bytes, overlays}, timed);
 }
 
-// An order of a graph, whose plans come as Python has them: a dict from (name of a buffer, use) to a decision.  A
-// strategy passes thousands of plans of many gaps each, so the dict is read in place.
+// An order of a graph, whose plans are Python dicts from (name of a buffer, use) to a decision.  A strategy passes
+// thousands of plans of many gaps each, so the dict is read in place.
 class LayoutOrder {
   public:
     LayoutOrder(const LayoutGraph& graph, const std::vector<OpId>& order, BufferIds buffers, Enumerators decisions)

@@ -24,7 +24,7 @@ using nested::MixedPlan;
 using nested::NestedPlan;
 using nested::NestedPlanner;
 
-// A planner whose walks share their state, so threads take turns; mixed plans have walks of their own.
+// A planner whose walks share their state, so threads take turns; mixed plans have separate walks.
 struct SharedNestedPlanner {
     SharedNestedPlanner(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
                         const std::vector<BufferId>& dropped, liveness::Position drop_at, int overlays,

@@ -20,7 +20,7 @@ using placement::PlacementRequest;
 
 using Array = py::array_t<int64_t, py::array::c_style>;
 
-// Both directions copy: the arrays of a schedule are small beside the search.
+// Both directions copy: the arrays of a schedule take little time compared with the search.
 std::vector<int64_t> to_vector(const Array& array, const char* name) {
     if (array.ndim() != 1) throw std::invalid_argument(std::string(name) + " must have one dimension");
     return {array.data(), array.data() + array.size()};
@@ -46,7 +46,7 @@ Placement place_arrays(const Array& begin, const Array& end, const Array& size, 
     request.time_limit = time_limit;
     request.floor = floor;
     request.target = target;
-    // From here on no Python object is touched, except by raise_pending_signals, which takes the GIL itself.
+    // No Python object is touched from here on, except by raise_pending_signals, which takes the GIL itself.
     const ReleaseGil unlocked;
     return placement::place(request, raise_pending_signals);
 }

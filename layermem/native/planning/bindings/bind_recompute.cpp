@@ -24,7 +24,7 @@ using recompute::SharedPlanner;
 template <class T>
 using Words = std::vector<std::pair<const char*, T>>;
 
-// The enumerator of a word, or ValueError with the words there are.
+// Returns the enumerator of a word; throws ValueError with the known words.
 template <class T>
 T parse(const std::string& name, const Words<T>& words, const char* what) {
     std::string choices;

@@ -1,4 +1,4 @@
-// What the module (native/bindings.cpp) calls to bind native planning, and what the bindings share.
+// The functions that bind native planning, for the module (native/bindings.cpp), and shared parts of the bindings.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,9 +14,9 @@ void bind_bounds(pybind11::module_& m);     // StepBounds
 void bind_polish(pybind11::module_& m);     // polish_order, EditableOrder
 void bind_placement(pybind11::module_& m);  // place, max_live, peak_profile, Placement
 
-// Lets Ctrl-C end a search that runs without the GIL: Python's signal handlers run here, and may throw.  They run in the
-// main thread alone, and a thread may wait for the GIL as long as another one computes in Python: so others do not take
-// it, and the main thread does now and then.
+// Lets Ctrl-C end a search that runs without the GIL: Python's signal handlers run here, and may throw.  They run only
+// in the main thread, and a thread may wait for the GIL as long as another one computes in Python: so other threads do
+// not take it, and the main thread does now and then.
 void raise_pending_signals();
 void find_main_thread();  // before the first search
 

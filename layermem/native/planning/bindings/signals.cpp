@@ -1,4 +1,4 @@
-// When a search looks for signals that wait for Python: the clock decides that, and nothing of its result.
+// The schedule of a search's checks for pending Python signals: the clock determines it, but no result depends on it.
 #include <chrono>
 
 #include "planning/bindings/bindings.h"

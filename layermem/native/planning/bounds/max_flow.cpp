@@ -1,4 +1,4 @@
-// Dinic's algorithm: blocking flows along shortest paths, each found without recursion, for nets can be deep.
+// Dinic's algorithm: blocking flows along shortest paths, each found without recursion, because nets can be deep.
 #include "planning/bounds/max_flow.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ bool MaxFlow::find_levels(int source, int sink) {
     return level_[sink] >= 0;
 }
 
-// Flow along one path of rising levels, 0 if there is none left; edges that lead nowhere are not looked at again.
+// Returns the flow along one path of rising levels, 0 if there is none; edges that lead nowhere are visited once.
 int64_t MaxFlow::augment(int source, int sink) {
     path_.clear();
     int node = source;

@@ -18,9 +18,9 @@ class MaxFlow {
     int add_edge(int from, int to);
     void set_capacity(int edge, int64_t capacity) { capacity_[edge] = capacity; }
 
-    // Flow from `source` to `sink` with the capacities as they are; each call begins with no flow.
+    // Returns the flow from `source` to `sink` with the current capacities; each call starts without flow.
     int64_t run(int source, int sink);
-    // After run(): whether the node is on the source's side of the minimum cut.
+    // Returns, after run(), whether the node is on the source's side of the minimum cut.
     bool on_source_side(int node) const { return level_[node] >= 0; }
 
   private:

@@ -56,7 +56,8 @@ void Moment::find_relatives(OpId op, bool descendants, std::vector<char>* found)
     }
 }
 
-// What o has in use.  An output that may lie on an input takes no bytes; then the input ends, so holding it takes its own.
+// Finds the bytes that o uses.  An output that may overlay an input takes no bytes; then the input ends, so holding it
+// takes separate bytes.
 void Moment::find_operands() {
     const Form& form = step_.ops_[op_].first;
     in_use_ = step_.in_use(form);
@@ -77,9 +78,9 @@ void Moment::find_operands() {
     }
 }
 
-// An op that runs again after o does so before the first run of a descendant that profits.  On a path of first runs from
-// o to it, one of the values between neighbours is live at any time, so at least the smallest.  Of all paths the one with
-// the largest such value counts (widest path), of all descendants the one with the smallest.
+// An op that runs again after o does so before the first run of a descendant that needs it.  On a path of first runs
+// from o to that descendant, one of the values between neighbours is live at any time, so at least the smallest.  The
+// path with the largest such value counts (widest path), and the descendant with the smallest.
 void Moment::find_bytes_to_recompute() {
     const size_t count = step_.ops_.size();
     std::vector<Bytes> width(count, 0), profit(count, kAnything);
@@ -124,7 +125,7 @@ void Moment::build_network() {
     }
 }
 
-// Whether an ancestor made the value, and it takes bytes beside o.
+// Returns whether an ancestor made the value and it takes bytes in addition to those of o.
 bool Moment::is_from_before(BufferId buffer) const {
     const OpId producer = step_.producer_[buffer];
     return !step_.persistent_[buffer] && !free_[buffer] && producer >= 0 && before_[producer];
@@ -208,8 +209,8 @@ OpId Moment::dearest_difference(const Cut& a, const Cut& b) const {
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
 
-// Fewer ops can run again in a smaller budget, and more has to be held.  Between two budgets at which an op becomes
-// possible the least bytes to hold are constant: the first interval that contains its own need has the answer.
+// In a smaller budget fewer ops can run again, and more bytes have to be held.  Between two budgets at which an op
+// becomes possible, the least bytes to hold are constant: the first interval that contains its own need has the answer.
 Bytes Moment::least_bytes(Bytes host_bytes, Bytes known_bytes) {
     const Bytes fixed = in_use_ + returning_bytes_ + other_persistent_bytes_ - host_bytes;
     const auto need_at = [&](Bytes budget_bytes) {
@@ -243,8 +244,8 @@ Seconds Moment::seconds_with(double host_bytes, double recompute_seconds) const 
                      after_seconds_ + recompute_seconds + made_here / step_.link_.d2h});
 }
 
-// The least of seconds_with over the bytes on the host, from `low` to `high`, by the lines of the curve: a convex
-// function, and the result is where two of its tangents meet, so never above it.
+// Minimizes seconds_with over the bytes on the host, from `low` to `high`, with the lines of the curve.  The function
+// is convex, and the result is the intersection of two of its tangents, so never above the minimum.
 Moment::Best Moment::best_host_bytes(const Curve& curve, double device_bytes, double low, double high) const {
     const auto tangent = [&](double host_bytes) {  // {value, slope} of the highest line there
         Line recompute{0, 0};
@@ -329,7 +330,7 @@ Relaxation Moment::relax(Curve& curve, const Reruns& reruns, Bytes budget_bytes,
         const Cut a = curve.cuts[right - 1], b = curve.cuts[right];
         result.open = dearest_difference(a, b);
         if (b.bytes - a.bytes < 0.5 || static_cast<int>(curve.lines.size()) >= kMaxCuts) break;
-        // With the known cuts alone it would be at most this many seconds.
+        // Interpolation between the known cuts gives an upper limit of the seconds here.
         const double share = std::clamp((b.bytes - held) / (b.bytes - a.bytes), 0.0, 1.0);
         if (seconds_with(best.host_bytes, b.seconds + share * (a.seconds - b.seconds)) <= known_seconds) break;
         const double price = (a.seconds - b.seconds) / (b.bytes - a.bytes);

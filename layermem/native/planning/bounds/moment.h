@@ -21,7 +21,7 @@ namespace layermem::planning::bounds {
 enum class Rerun : char { kFree, kNever, kAlways };
 using Reruns = std::vector<Rerun>;  // per op: whether it runs again after o
 
-// What plans with some choices made can do.
+// Bounds of the plans that agree with some choices.
 struct Relaxation {
     Seconds seconds;  // none of them is below
     Seconds reached;  // of one whose values are held whole
@@ -32,17 +32,17 @@ class Moment {
   public:
     Moment(const StepBounds& step, OpId op);
 
-    // Bytes below which o cannot run with `host_bytes` on the host; `known_bytes` is a bound already, and is returned
-    // where this one is not above it.
+    // Returns bytes below which o cannot run with `host_bytes` on the host; `known_bytes` is another bound, which is
+    // returned unless this one is above it.
     Bytes least_bytes(Bytes host_bytes, Bytes known_bytes);
-    // Seconds below which no step is, within the budget; infinite where o cannot run.  A result that is not above
-    // `known_seconds` may be too small.
+    // Returns seconds below which no step within the budget can be; infinite if o cannot run.  A result that is not
+    // above `known_seconds` may be too small.
     Seconds least_seconds(Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
-    // The same for the plans with some choices made.
+    // Returns the bounds of the plans that agree with `reruns`.
     Relaxation relax(const Reruns& reruns, Bytes budget_bytes, std::optional<Bytes> host_bytes, Seconds known_seconds);
-    // Ops that lack bytes wherever they run again after o may not.
+    // Returns the choices in which ops that always lack bytes do not run again after o.
     Reruns possible_reruns(Bytes budget_bytes, std::optional<Bytes> host_bytes);
-    // Edges of the network that all calls looked at, about: what a search counts instead of seconds.
+    // Returns about the number of edges of the network that all calls visited: the unit of search limits.
     int64_t steps() const { return steps_; }
 
   private:
@@ -62,13 +62,13 @@ class Moment {
         Seconds seconds;
         double host_bytes;
     };
-    struct Space {  // beside o: on the device; on the host; what is not on the device, where nothing runs again
+    struct Space {  // besides o: on the device; on the host; off the device, if nothing runs again
         double device_bytes, host_bytes, most_away;
     };
 
     void find_relatives(OpId op, bool descendants, std::vector<char>* found) const;
     void find_operands();
-    void prepare();  // what is built for those moments alone at which bytes lack
+    void prepare();  // builds the data of moments that lack bytes
     void find_bytes_to_recompute();
     void build_network();
     bool is_from_before(BufferId buffer) const;
@@ -90,8 +90,8 @@ class Moment {
     Bytes in_use_ = 0;
     Bytes returning_bytes_ = 0, other_persistent_bytes_ = 0;  // persistent, not touched by o: needed after it, or not
     std::vector<char> free_;                                  // per buffer: in use by o anyway
-    std::vector<Bytes> again_bytes_;                          // per op: least bytes beside which it runs again after o
-    std::vector<OpId> recomputable_;                          // ops in the network that can run again
+    std::vector<Bytes> again_bytes_;  // per op: least other bytes in use when it runs again after o
+    std::vector<OpId> recomputable_;  // ops in the network that can run again
 
     MaxFlow flow_{2};
     struct HeldEdge {
@@ -106,7 +106,7 @@ class Moment {
     std::vector<AgainEdge> runs_again_;
     std::vector<int> infinite_;                // edges
     std::vector<int> need_node_, again_node_;  // per buffer, per op; -1: none
-    std::vector<BufferId> waiting_;            // buffers whose edges are not there yet
+    std::vector<BufferId> waiting_;            // buffers whose edges are still to be added
     double needed_bytes_ = 0;                  // of what descendants read: held, nothing runs again
     std::map<Reruns, Curve> curves_;           // of what may run again at all, by budget
     int64_t steps_ = 0;

@@ -1,4 +1,4 @@
-// The ops of a step with their dependencies; what holds at each of them is in moment.cpp.
+// The ops of a step with their dependencies; moment.cpp computes the bounds at each op.
 #include "planning/bounds/step_bounds.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ OpId StepBounds::add_op(Form first, std::optional<Form> again) {
     return op;
 }
 
-// Bytes of all that a form touches, with as much overlaid as any choice of its overlays can be.
+// Returns the bytes of everything that a form touches, less the largest overlay that its permissions allow.
 Bytes StepBounds::in_use(const Form& form) const {
     Bytes bytes = form.workspace_bytes, written = 0, read = 0;
     for_each_operand(form, [&](BufferId buffer) { bytes += bytes_[buffer]; });
@@ -87,7 +87,7 @@ Bytes StepBounds::untouched_persistent_bytes(const Form& form) const {
     return bytes;
 }
 
-// Ops at which most bytes are between their first write and their last read, in the order of the ops.
+// Returns the ops at which most bytes are between their first write and their last read, in the order of the ops.
 std::vector<OpId> StepBounds::peak_ops(size_t count) const {
     std::vector<OpId> first(bytes_.size(), -1), last(bytes_.size(), -1);
     for (OpId op = 0; op < static_cast<OpId>(ops_.size()); ++op) {

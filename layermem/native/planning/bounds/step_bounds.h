@@ -1,6 +1,6 @@
-// What no order of a step's ops can do better, with recomputation any number of times and copies to the host.
+// Lower bounds for every order of a step's ops, with any number of recomputations and copies to the host.
 //
-// Look at one op o while it runs for the first time.  Its ancestors have run, its descendants have not.
+// Consider one op o while it runs for the first time.  Its ancestors have run, its descendants have not.
 //
 //     ancestors            o                 descendants        a value u that an ancestor made and a descendant reads
 //     p --- u ------------------------------ reader             is held (on the device or the host), or p runs again,
@@ -8,19 +8,18 @@
 //
 // Which values are held and which ops run again is a cut of a network (moment.h); the least seconds + price x bytes held
 // is a minimum cut, exact by max-flow min-cut, and a bound on the seconds for each price: Lagrangian relaxation of the
-// bytes.  At a few ops o a search holds each value whole or not at all (whole_values.h).  Beside o lie W bytes of its own
-// operands, so of a budget B at most B - W are held on the device, and h bytes on the host.  A step therefore takes at
-// least, for the best h,
+// bytes.  At a few ops o a search holds each value whole or not at all (whole_values.h).  The operands of o take W bytes,
+// so the device holds at most B - W bytes of a budget B, and the host h bytes.  For the best h, a step takes at least
 //
 //     every op once + recompute(h)                                          compute is one stream
 //     ancestors and o + h / h2d                                             the bytes are away until o ends
 //     o and descendants + recompute(h) + (h - persistent bytes) / d2h       what this step made went out before o
 //
-// An op that runs again after o does so beside every persistent buffer, and beside the values on any path of first runs
-// from o to the last op that can profit: gradients that cannot be recomputed.  Where that exceeds the budget and what the
-// host takes, the op cannot run again and its price is infinite.
+// An op that runs again after o needs bytes next to every persistent buffer, and next to the values on any path of
+// first runs from o to the last op that uses its result: gradients that cannot be recomputed.  If that exceeds the
+// budget and the host's share, the op cannot run again and its price is infinite.
 //
-// Only true dependencies count, so the bounds hold for any order of the ops.
+// The bounds use only true dependencies, so they hold for any order of the ops.
 //
 // source  Kumar et al. 2019 and Jain et al. (Checkmate, MLSys 2020) state the recomputation of values as a program over
 //         stages; this is its relaxation to one stage, with the chain of recomputations kept whole.  Beaumont et al.
@@ -55,12 +54,12 @@ class StepBounds {
     explicit StepBounds(Link link) : link_(link) {}
     // Bytes are aligned by the caller.
     BufferId add_buffer(Bytes bytes, bool is_persistent);
-    // Ops come in an order that runs.
+    // Ops are added in an order that can run.
     OpId add_op(Form first, std::optional<Form> again);
 
-    // Bytes below which no order of the ops can be, with `host_bytes` on the host (none: no limit).
+    // Returns bytes below which no order of the ops can be, with `host_bytes` on the host (none: no limit).
     Bytes least_bytes(std::optional<Bytes> host_bytes) const;
-    // Seconds below which none can be within each budget; infinite where none fits.
+    // Returns seconds below which no order can be, for each budget; infinite if none fits.
     std::vector<Seconds> least_seconds(const std::vector<Bytes>& budgets, std::optional<Bytes> host_bytes) const;
 
   private:

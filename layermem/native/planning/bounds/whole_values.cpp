@@ -1,4 +1,4 @@
-// Open branches lie in a heap, the lowest bound on top.
+// Open branches are in a heap, the lowest bound on top.
 #include "planning/bounds/whole_values.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace layermem::planning::bounds {
 
 namespace {
 
-constexpr double kSame = 1 - 1e-9;  // relative: a branch this close to what is reached is not worth a look
+constexpr double kSame = 1 - 1e-9;  // relative: a branch this close to the best is skipped
 
 struct Branch {
     Reruns reruns;

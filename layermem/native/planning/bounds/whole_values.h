@@ -4,8 +4,8 @@
 //        conv2 again  75 ms       holds a share of another value           branches: the dearest op in doubt runs again,
 //        conv2 never  76 ms       whole values: reached                    or does not
 //
-// Branch and bound, the lowest relaxation first: at any time it is a bound, and the result where the search ends by its
-// steps; they are counted, so the same input gives the same bound on every machine.
+// Branch and bound visits the lowest relaxation first, so at any time that relaxation is a bound, and the result if the
+// search ends early; its steps are counted, so the same input gives the same bound on every machine.
 //
 // source  Land and Doig, "An automatic method of solving discrete programming problems", Econometrica 1960
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace layermem::planning::bounds {
 
-// At least Moment::least_seconds().  A result that is not above `known_seconds` may be too small.  About `steps` edges of
-// the network are looked at, at most.
+// Returns at least Moment::least_seconds().  A result that is not above `known_seconds` may be too small.  The search
+// visits at most about `steps` edges of the network.
 Seconds least_seconds_of_whole_values(Moment& moment, Bytes budget_bytes, std::optional<Bytes> host_bytes,
                                       Seconds known_seconds, int64_t steps);
 

@@ -46,8 +46,8 @@ class PeakSimulator {
     }
 
   private:
-    // A gradient that is written is read as well, since writes accumulate.  So is a `kept` value where its producer
-    // is recomputed, which uses the value instead of recomputing it (batch statistics).
+    // A gradient that is written is read as well, since writes accumulate.  So is a `kept` value whose producer is
+    // recomputed, which uses the value instead of recomputing it (batch statistics).
     std::vector<Item> reads(const Action& a) const {
         std::vector<Item> out;
         if (a.kind == ActionKind::backward) {
@@ -98,7 +98,7 @@ class PeakSimulator {
             for (Item item : read) mark(item);
         }
     }
-    // Bytes that the items allocated by action k take over from those that die with it.
+    // Returns the bytes that the items allocated by action k take over from items that die with it.
     Bytes overlaid_bytes(size_t k, const std::vector<Item>& allocated) const {
         auto contains = [](const std::vector<Item>& list, Item item) {
             return std::find(list.begin(), list.end(), item) != list.end();

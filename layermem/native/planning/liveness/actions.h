@@ -1,4 +1,4 @@
-// What a plan of the recomputation planner runs, as a list of actions, and the exact peak of such a list.
+// The actions that a plan of the recomputation planner runs, and the exact peak of a list of actions.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Action {
     int32_t id;  // a node, or a step for `backward`
 };
 
-// The most bytes alive while the actions run: each item counts from the write that a later read needs to its last read.
-// It shares no code with SegmentCosts, except for the rule of overlays, so that one can be tested against the other.
+// Returns the most bytes alive while the actions run: each item counts from the write that a later read needs to its
+// last read.  It shares no code with SegmentCosts, except for the rule of overlays, so that tests can compare the two.
 Bytes compute_peak(const StepGraph& graph, const std::vector<Action>& actions);
 
 }  // namespace layermem::planning::liveness

@@ -1,4 +1,4 @@
-// Layouts: which residencies a plan implies, when their copies run, and what they cost in bytes and seconds.
+// Layouts: the residencies of a plan, the times of their copies, and their costs in bytes and seconds.
 //
 // Strategies call this for every candidate, so each function is one pass over ops or residencies.
 #include "planning/liveness/layout.h"
@@ -10,7 +10,7 @@
 namespace layermem::planning::liveness {
 namespace {
 
-// The items by rising key, from 0 to `most`; those with the same key keep their order.  Plans have about as many copies
+// Sorts the items by key, from 0 to `most`; items with the same key keep their order.  Plans have about as many copies
 // as positions, so counting takes a tenth of the time of comparing.
 template <class Item, class Key>
 std::vector<Item> by_position(const std::vector<Item>& items, Position most, Key key) {
@@ -22,8 +22,8 @@ std::vector<Item> by_position(const std::vector<Item>& items, Position most, Key
     return sorted;
 }
 
-// Bytes in use at each position, to which bytes are added from a position on as far as a limit permits.  Most spans are
-// long, so whole blocks of positions are added to at once.
+// Bytes in use at each position, with range additions that stop at a limit.  Most ranges are long, so whole blocks of
+// positions are added to at once.
 class LimitedProfile {
   public:
     LimitedProfile(std::vector<Bytes> live, Bytes limit_bytes) : live_(std::move(live)), limit_bytes_(limit_bytes) {
@@ -61,7 +61,7 @@ class LimitedProfile {
   private:
     static constexpr Position kBlock = 16;
     struct Block {
-        Bytes added;  // to all of its positions, beside what live_ has
+        Bytes added;  // to all of its positions, in addition to live_
         Bytes most;   // at one of them, in all
     };
     bool add(Position p, Bytes bytes) {
@@ -99,7 +99,7 @@ OpId LayoutGraph::add_op(Op op) {
         for (BufferId b : *list)
             if (b < 0 || b >= count) throw std::invalid_argument("'" + op.name + "' touches an unknown buffer");
     if (op.recompute >= static_cast<OpId>(ops_.size())) {
-        // A recomputation is an op of its own, so its id must exist.
+        // A recomputation is a separate op, so its id must exist.
         throw std::invalid_argument("add the recomputation of '" + op.name + "' before the op itself");
     }
     ops_.push_back(std::move(op));
@@ -150,7 +150,7 @@ Order LayoutGraph::prepare(const std::vector<OpId>& order) const {
 Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const {
     Layout layout{order.ops, {}, {}, {}, 0};
     layout.residencies.reserve(buffers_.size() + decisions.size());
-    // Decisions by use; of a gap that is named twice, the first one counts.
+    // Decisions by use; if a gap is named twice, the first decision counts.
     std::vector<Decision> by_use(order.uses.size(), Decision::keep);
     std::vector<const Gap*> wraps(decisions.empty() ? 0 : buffers_.size(), nullptr);
     for (auto gap = decisions.rbegin(); gap != decisions.rend(); ++gap) {
@@ -176,9 +176,9 @@ Layout LayoutGraph::lay_out(const Order& order, const std::vector<Gap>& decision
     return layout;
 }
 
-// One pass over the uses.  A residency ends at an offloaded gap, and at a gap whose next use overwrites the bytes
-// without reading them.  `on_host` tracks whether the host has a valid copy of the bytes: a residency whose bytes the
-// host has already is left without a copy.
+// Makes one pass over the uses.  A residency ends at an offloaded gap, and at a gap whose next use overwrites the bytes
+// without reading them.  `on_host` tracks whether the host has a valid copy of the bytes: a residency whose bytes are
+// already on the host needs no copy.
 void LayoutGraph::add_residencies(BufferId b, const Uses& uses, Layout& layout) const {
     auto name_at = [&](const Use& use) { return ops_[layout.ops[use.position]].name; };
     const Buffer& buffer = buffers_[b];
@@ -204,7 +204,7 @@ void LayoutGraph::add_residencies(BufferId b, const Uses& uses, Layout& layout) 
             residency = {b, use->position, use->position + 1, use->position + 1, issue, false, false};
             is_resident = true;
         }
-        // `release` is provisional: where a copy follows, delay_releases() moves it.
+        // `release` is provisional: delay_releases() moves it if a copy follows.
         residency.end = use->position + 1;
         residency.release = residency.end;
         on_host = on_host && !use->writes;
@@ -234,7 +234,7 @@ void LayoutGraph::add_residencies(BufferId b, const Uses& uses, Layout& layout) 
 
 // ---- copies -------------------------------------------------------------------------------------------------------
 
-// Per buffer, the index of its first residency; the last entry is their number.
+// Returns, for each buffer, the index of its first residency; the last entry is their number.
 std::vector<int32_t> LayoutGraph::first_residency(const Layout& layout) const {
     std::vector<int32_t> first(buffers_.size() + 1, 0);
     for (const Residency& residency : layout.residencies) ++first[residency.buffer + 1];
@@ -267,12 +267,12 @@ void LayoutGraph::delay_releases(double copy_lead, const std::vector<Seconds>& s
         queue_free = start + duration;
         const Seconds done = start + duration * std::min(copy_lead, 1.0);
         const auto position = static_cast<Position>(std::lower_bound(begin, end, done) - begin);
-        // Without a lead the copy runs as an op of its own would: the bytes are free right after it.
+        // Without a lead the op after the residency waits for the copy: the bytes are free right after it.
         residency->release = copy_lead > 0 ? std::max(residency->end, position) : residency->end;
     }
 }
 
-// The same for the ops on the stream of communication, each as early as its queue permits.
+// Does the same for the ops on the communication stream, each as early as its queue permits.
 std::vector<Position> LayoutGraph::comm_releases(const Order& order, double copy_lead) const {
     const auto begin = order.starts.begin();
     const auto end = order.starts.end() - 1;
@@ -290,7 +290,7 @@ std::vector<Position> LayoutGraph::comm_releases(const Order& order, double copy
     return releases;
 }
 
-// What one of these ops touches last is free once it is done, and so is its workspace.
+// Bytes that one of these ops touches last, and its workspace, are free once the op is done.
 void LayoutGraph::delay_comm_releases(double copy_lead, const Order& order, Layout& layout) const {
     const std::vector<Position> releases = comm_releases(order, copy_lead);
     layout.comm_release.assign(order.ops.size(), 0);
@@ -325,8 +325,8 @@ void LayoutGraph::advance_issues(double copy_lead, const std::vector<Seconds>& s
     }
 }
 
-// Lets copies hold their bytes only as far as the limit permits, beside what is in use anyway: first those to the host,
-// from the last one, then prefetches, from the first one.  Where bytes lack, an op waits for the copy instead.
+// Lets copies hold their bytes only as far as the limit permits, in addition to the bytes in use: first offloads, from
+// the last one, then prefetches, from the first one.  If bytes are missing, an op waits for the copy instead.
 void LayoutGraph::shorten_copies(const CopyTiming& timing, Layout& layout) const {
     std::vector<Bytes> live = live_profile(timing.overlays, layout);
     layout.live_overlays = timing.overlays;
@@ -364,8 +364,8 @@ void LayoutGraph::shorten_copies(const CopyTiming& timing, Layout& layout) const
 
 // ---- measures -----------------------------------------------------------------------------------------------------
 
-// Differences per position, then their running sum.  An overlay granted to an op takes the bytes of `out` back at the
-// op's own position: there, and only there, both residencies are counted.
+// Adds differences per position, then their running sum.  An overlay granted to an op removes the bytes of `out` at the
+// op's own position, because only there both residencies are counted.
 std::vector<Bytes> LayoutGraph::live_profile(int overlays, const Layout& layout) const {
     if (!layout.live.empty() && overlays == layout.live_overlays) return layout.live;
     const auto n = static_cast<Position>(layout.ops.size());
@@ -417,12 +417,12 @@ Bytes LayoutGraph::peak_live_bytes(int overlays, const Layout& layout) const {
     return profile.empty() ? 0 : *std::max_element(profile.begin(), profile.end());
 }
 
-// Simulates four streams: compute and comm run their ops in order, d2h and h2d each one copy at a time.  A comm op
-// starts when the ops before it are done; none waits for it but those that touch what it wrote, or its bytes.
+// Simulates four streams: compute and comm run their ops in order, d2h and h2d one copy at a time.  A comm op starts
+// when the ops before it are done; only ops that touch its results or its bytes wait for it.
 Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     const auto& residencies = layout.residencies;
     const auto n = static_cast<Position>(layout.ops.size());
-    // Copies in the order of their streams: of one position by first use, then by buffer.
+    // Copies in the order of their streams: within one position by first use, then by buffer.
     std::vector<const Residency*> prefetches, offloads;
     for (const Residency& r : residencies) {
         if (r.issue >= 0) prefetches.push_back(&r);
@@ -431,7 +431,7 @@ Seconds LayoutGraph::estimate_seconds(const Layout& layout) const {
     prefetches = by_position(prefetches, n, [](const Residency* r) { return r->begin; });
     prefetches = by_position(prefetches, n, [](const Residency* r) { return r->issue; });
     offloads = by_position(offloads, n, [](const Residency* r) { return r->end; });
-    // Per position, when the prefetches that its op waits for are done, and the offloads whose bytes are reused there.
+    // Per position: the end of the prefetches that its op waits for, and of the offloads whose bytes are reused there.
     std::vector<Seconds> fetched_at(static_cast<size_t>(n) + 1, 0), freed_at(static_cast<size_t>(n) + 1, 0);
     std::vector<Seconds> on_host_at(prefetches.empty() ? 0 : buffers_.size(), 0);
     auto prefetch = prefetches.begin();

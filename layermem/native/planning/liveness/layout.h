@@ -1,4 +1,4 @@
-// When is each buffer resident?  From an order of ops and a decision per gap to residencies, live bytes, and seconds.
+// Computes residencies, live bytes and seconds from an order of ops and a decision per gap.
 //
 //     uses of a buffer in the order     w . . r . . . . . . r . r     w writes, r reads
 //     decisions for its gaps             KEEP    OFFLOAD     KEEP
@@ -45,7 +45,7 @@ struct Op {
     Bytes workspace_bytes;
     Seconds seconds;
     OpId recompute;  // the op that runs in its place from the second time on, -1 if it cannot be repeated
-    bool comm;       // runs on the stream of communication, beside the ops that follow
+    bool comm;       // runs on the communication stream, while later ops run
 };
 
 struct Gap {
@@ -74,11 +74,11 @@ struct Plan {
     Bytes copy_limit_bytes = kNoLimit;  // but not where more bytes than these would be in use
 };
 
-// What of a plan says how long copies hold their bytes.
+// The part of a plan that determines how long copies hold their bytes.
 struct CopyTiming {
     double lead;
     Bytes limit_bytes = kNoLimit;
-    int overlays = 0;  // they decide what is in use
+    int overlays = 0;  // they determine the bytes in use
 };
 
 struct Use {
@@ -86,7 +86,7 @@ struct Use {
     bool reads, writes;
 };
 
-// An order of ops as all plans that have it see it.
+// Data of an order of ops that all plans with this order share.
 struct Order {
     std::vector<OpId> ops;           // what runs at each position
     std::vector<Seconds> starts;     // when each op starts without copies; the last entry is the end of the step
@@ -113,27 +113,27 @@ class LayoutGraph {
 
     // Throws std::invalid_argument on an order that repeats what cannot be repeated.
     Order prepare(const std::vector<OpId>& order) const;
-    // Throws std::invalid_argument on a plan that reads what was never written.  Residencies are sorted by buffer.
+    // Throws std::invalid_argument on a plan that reads bytes before they are written.  Residencies are sorted by buffer.
     Layout lay_out(const Order& order, const std::vector<Gap>& decisions, const CopyTiming& timing) const;
     Layout lay_out(const Plan& plan) const {
         return lay_out(prepare(plan.order), plan.decisions, {plan.copy_lead, plan.copy_limit_bytes, plan.overlays});
     }
-    // Per op of the stream of communication, in the order of Order::comm: before which position its bytes are free.
+    // Returns, for each op of the communication stream in Order::comm, the position before which its bytes are free.
     std::vector<Position> comm_releases(const Order& order, double copy_lead) const;
-    // Most aligned bytes in use at one tick.  The ticks of copies need no look: whatever is in use while one is issued
-    // is in use at the op before or after it.
+    // Returns the most aligned bytes in use at one tick.  Ticks of copies need no check: bytes in use while a copy is
+    // issued are also in use at the op before or after it.
     Bytes peak_live_bytes(int overlays, const Layout& layout) const;
     Bytes peak_live_bytes(const Plan& plan, const Layout& layout) const {
         return peak_live_bytes(plan.overlays, layout);
     }
-    // The same position by position.
+    // Returns the bytes in use at each position.
     std::vector<Bytes> live_profile(int overlays, const Layout& layout) const;
     std::vector<Bytes> live_profile(const Plan& plan, const Layout& layout) const {
         return live_profile(plan.overlays, layout);
     }
-    // Seconds of a step, as if all bytes that a copy frees were needed at once: an op waits for the prefetches of what
-    // it touches and for the offloads whose bytes are reused before it.  Copies of one position run by first use, then
-    // in the order of buffers, as the instructions of a schedule do.
+    // Returns the seconds of a step, assuming that all bytes that a copy frees are needed at once: an op waits for the
+    // prefetches of its operands and for the offloads whose bytes are reused before it.  Copies of one position run by
+    // first use, then in the order of buffers, as the instructions of a schedule do.
     Seconds estimate_seconds(const Layout& layout) const;
 
   private:
@@ -159,7 +159,7 @@ class LayoutGraph {
     std::vector<Op> ops_;
 };
 
-// Whether `out` may begin on the bytes of `over`, at the op where `over` ends.
+// Returns whether `out` may begin on the bytes of `over`, at the op where `over` ends.
 inline bool may_overlay(const Residency& out, const Residency& over) {
     return out.issue < 0 && !over.offloads && out.permanent == over.permanent;
 }

@@ -1,7 +1,7 @@
 // Facts of each lower set, computed once: a planner evaluates pairs of sets, of which there are many more than sets.
 //
-// A set plays two parts, and most facts belong to one of them.  As the upper end of a segment it decides what is kept
-// when the segment is done; as the lower end, what outlives the segment.
+// A set is the upper end of some segments and the lower end of others, and most facts belong to one of these roles.  As
+// the upper end it determines which values are kept when the segment is done; as the lower end, which outlive it.
 //
 //      L_{i-1} (lower end)            L_i (upper end)
 //      ------------|=================|--------------        values of the segment read right of L_i are kept;
@@ -41,7 +41,7 @@ LowerSetFacts::LowerSetFacts(const StepGraph& graph, const LowerSets& sets)
     for (SetIndex set = 0; set < sets.size(); ++set) describe(set, facts_[set]);
 }
 
-// Times add up byte by byte of a set instead of node by node.
+// Sums times byte by byte of a bit set instead of node by node.
 void LowerSetFacts::sum_recompute_quanta() {
     constexpr int kBits = 8;
     const size_t bytes = static_cast<size_t>(sets_.words()) * (64 / kBits);
@@ -53,8 +53,8 @@ void LowerSetFacts::sum_recompute_quanta() {
     }
 }
 
-// The lists of all ops, one after the other in one array: passes over ops read memory in order.  Offsets are noted
-// first and turned into pointers at the end, when the arrays do not grow any more.
+// Copies the lists of all ops into one array, so that passes over ops read memory in order.  Offsets are stored first
+// and turned into pointers at the end, when the arrays do not grow any more.
 void LowerSetFacts::flatten_ops() {
     std::vector<size_t> marks;  // four per op: touch, middle, write, end
     std::vector<size_t> overlay_marks;
@@ -98,7 +98,7 @@ void LowerSetFacts::flatten_ops() {
     }
 }
 
-// The largest sum of bytes that one op touches.  Ops with overlays are left out: they may need less than that.
+// Returns the largest sum of bytes that one op touches.  Ops with overlays are left out: they may need fewer bytes.
 Bytes LowerSetFacts::widest_op_bytes() const {
     Bytes widest = 0;
     for (const FlatOp& op : ops_) {
@@ -118,8 +118,8 @@ bool LowerSetFacts::any_out(const std::vector<Node>& nodes, SetIndex set) const 
     return std::any_of(nodes.begin(), nodes.end(), [&](Node v) { return !sets_.has(set, v); });
 }
 
-// Whether a value of the set is kept when the set is done: something outside reads it, or it is a stash (read by
-// backward only), which stays with the outputs of its node.
+// Returns whether a value of the set is kept when the set is done: something outside reads it, or it is a stash (read
+// by backward only), which stays with the outputs of its node.
 bool LowerSetFacts::is_kept_value(Value id, SetIndex set) const {
     const ValueInfo& x = graph_.values[id];
     if (x.kept || any_out(x.readers, set) || any_out(x.backward_owners, set)) return true;
@@ -127,7 +127,7 @@ bool LowerSetFacts::is_kept_value(Value id, SetIndex set) const {
     return any_out(graph_.nodes[x.producer].successors, set);
 }
 
-// Whether anything in the set needs the value again; a `kept` one is read by each recomputation of its producer.
+// Returns whether anything in the set needs the value again; recomputations of its producer read a `kept` one.
 bool LowerSetFacts::is_needed_inside(Value id, SetIndex set) const {
     const ValueInfo& x = graph_.values[id];
     if (x.kept && x.producer >= 0 && sets_.has(set, x.producer)) return true;
@@ -161,8 +161,8 @@ void LowerSetFacts::describe(SetIndex set, SetFacts& facts) {
     describe_peak_witnesses(set, members, facts);
 }
 
-// Three kinds of values: those made outside that backward in the set reads (carried in), those kept and still needed
-// inside (they outlive the segment above), and those kept for the segment above alone (dying).
+// Distinguishes three kinds of values: those made outside that backward in the set reads (carried in), those kept and
+// still needed inside (they outlive the segment above), and those kept only for the segment above (dying).
 void LowerSetFacts::describe_values(SetIndex set, SetFacts& facts) {
     for (Value id = 0; id < values_; ++id) {
         const ValueInfo& x = graph_.values[id];
@@ -206,9 +206,8 @@ void LowerSetFacts::describe_gradients(SetIndex set, SetFacts& facts) {
     }
 }
 
-// What backward of the set needs and the upper end does not keep runs again, and so does all that it reads and is not kept
-// either.  A segment that ends here runs those of its own nodes again, and no others: what nodes below its lower end need
-// lies below that too.
+// Values that backward of the set needs and the upper end does not keep are recomputed, and so are their missing
+// inputs. A segment that ends here runs only its own nodes again: inputs of nodes below its lower end lie below it too.
 void LowerSetFacts::describe_recomputes(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const {
     facts.recomputed.assign(sets_.words(), 0);
     std::vector<char> is_read_again(graph_.values.size(), 0);
@@ -226,9 +225,9 @@ void LowerSetFacts::describe_recomputes(SetIndex set, const std::vector<Node>& m
 
 // ---- witnesses of a peak ------------------------------------------------------------------------------------------
 
-// What a step of the set reads is resident when the step runs, and so was, unless it is kept, all it takes to recompute
-// that.  Of those, what this or a later step reads has not had its last read yet: it is resident, and so is what was
-// carried in and is still to be touched.
+// Values that a step of the set reads are resident when the step runs, and so were, unless kept, the inputs of their
+// recomputations.  Those that this or a later step reads have not had their last read yet, so they are resident, and so
+// are the carried values that are still to be touched.
 void LowerSetFacts::describe_peak_witnesses(SetIndex set, const std::vector<Node>& members, SetFacts& facts) const {
     std::vector<Step> last_touch(bytes_.size(), -1);
     std::vector<Step> steps;
@@ -253,9 +252,9 @@ void LowerSetFacts::describe_peak_witnesses(SetIndex set, const std::vector<Node
               [](const auto& a, const auto& b) { return a.node_bytes + a.beside > b.node_bytes + b.beside; });
 }
 
-// Steps that begin a wave of recomputations, which are those for values that no earlier step needed; the largest waves
-// first.  Only steps of nodes close to the end of the set: a segment that ends here begins its backward phase with some
-// of them.
+// Chooses steps that begin a wave of recomputations, for values that no earlier step needed; the largest waves first.
+// Only steps close to the end of the set are considered: a segment that ends here begins its backward with some of
+// them.
 std::vector<Step> LowerSetFacts::choose_witness_steps(SetIndex set, const std::vector<Node>& members) const {
     std::vector<char> is_nearby(nodes_, 0);
     std::vector<char> recomputed(nodes_, 0);
@@ -287,7 +286,7 @@ std::vector<Step> LowerSetFacts::choose_witness_steps(SetIndex set, const std::v
     return out;
 }
 
-// Bytes of the nodes that must run again for these values and have not been `recomputed` before; they are marked.
+// Returns the bytes of the nodes that must run again for these values and are not `recomputed` yet, and marks them.
 Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex set,
                                           std::vector<char>& recomputed) const {
     Bytes sum = 0;
@@ -303,8 +302,8 @@ Bytes LowerSetFacts::recompute_wave_bytes(std::vector<Value> needed, SetIndex se
     return sum;
 }
 
-// Workspace, and the gradients that the step touches and no step outside the set has written, without those that an
-// overlay may put on other bytes.
+// Returns the workspace and the gradients that the step touches and no step outside the set has written, without those
+// that an overlay may put on other bytes.
 Bytes LowerSetFacts::step_bytes(Step s, SetIndex set) const {
     // Gradients follow `middle` in the list of a step.
     const FlatOp& op = ops_[nodes_ + s];
@@ -317,7 +316,7 @@ Bytes LowerSetFacts::step_bytes(Step s, SetIndex set) const {
     return sum;
 }
 
-// Bytes from outside the set that are resident at step s: values and gradients that it or a later step touches.
+// Returns the bytes from outside the set that are resident at step s: items that it or a later step touches.
 Bytes LowerSetFacts::carried_bytes_at(Step s, SetIndex set, const std::vector<Step>& last_touch) const {
     Bytes sum = 0;
     for (size_t item = 0; item < bytes_.size(); ++item) {
@@ -333,8 +332,9 @@ Bytes LowerSetFacts::carried_bytes_at(Step s, SetIndex set, const std::vector<St
     return sum;
 }
 
-// Nodes all of whose values that any step reads are resident when step s of the set runs.  By falling id, so that a
-// node's readers come first: a value is needed if the step reads it, or a node that is recomputed for it.
+// Returns the nodes whose values that any step reads are all resident when step s of the set runs.  Nodes are visited
+// by falling id, so that a node's readers come first: a value is needed if the step reads it, or a node that is
+// recomputed for it.
 std::vector<Node> LowerSetFacts::nodes_resident_at(Step s, SetIndex set, const std::vector<Node>& members,
                                                    const std::vector<Step>& last_read) const {
     const bool is_last_segment = set == sets_.size() - 1;  // nothing of it was freed

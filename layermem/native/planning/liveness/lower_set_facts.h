@@ -1,4 +1,4 @@
-// What the costs of a segment take from each of its two lower sets alone, and the graph flattened for fast passes.
+// The data of a segment's costs that depend on one of its lower sets alone, and the graph flattened for fast passes.
 //
 //      item    a value, or a gradient           FlatOp   a node, or a step
 //      touch   [ values read | written ]        of a node
@@ -23,15 +23,15 @@ struct FlatOp {
     Bytes workspace_bytes;
 };
 
-// A step of a set at which much is resident, whatever the segment begins with: it bounds the peak from below.
+// A step of a set at which many bytes are resident, whatever the segment begins with: it bounds the peak from below.
 struct PeakWitness {
     Node owner;
     std::vector<uint64_t> nodes;  // of these nodes, those in the segment have all that steps read of them resident,
     Bytes node_bytes;             // so many bytes in all;
-    Bytes beside;                 // beside it: the step's own gradients, workspace, and carried bytes still needed
+    Bytes beside;                 // and the step's gradients, workspace, and carried bytes still needed
 };
 
-// Of one lower set L.
+// Facts of one lower set L.
 struct SetFacts {
     Quanta time = 0;             // T(L)
     Bytes bytes = 0;             // M(L)
@@ -45,12 +45,12 @@ struct SetFacts {
     // Values that are kept when L is done, but that nothing in L needs any more.
     std::vector<Value> dying;
     Bytes dying_bytes = 0;
-    std::vector<Value> releasable;  // of the dying ones, those that no step reads: a recomputation may
-    // Of a segment that ends in L, whatever it begins with (nodes below it do not count):
+    std::vector<Value> releasable;  // dying values that no step reads: a recomputation may
+    // Facts of segments that end in L, whatever they begin with (nodes below do not count):
     std::vector<uint64_t> recomputed;         // nodes that run again
     Quanta recompute_time = 0;                // of their recomputations
     std::vector<PeakWitness> peak_witnesses;  // by falling bytes; every segment includes the owner of some
-    // Of a segment that begins at L, about the nodes in L:
+    // Facts of segments that begin at L, about the nodes in L:
     Bytes read_bytes = 0;          // bytes that any step reads
     Quanta recomputable_time = 0;  // of recomputations of all of them
 };
@@ -60,11 +60,12 @@ class LowerSetFacts {
     LowerSetFacts(const StepGraph& graph, const LowerSets& sets);
 
     const SetFacts& of(SetIndex set) const { return facts_[set]; }
-    // Whether a segment that ends in the set runs the node again, if the node is in the segment.
+    // Returns whether a segment that ends in the set runs the node again, if the node is in the segment.
     bool is_recomputed(SetIndex set, Node v) const { return (facts_[set].recomputed[v >> 6] >> (v & 63)) & 1; }
-    // As the upper end: a value inside is kept when the set is done; a gradient has been written by steps outside.
+    // As the upper end: whether a value inside is kept when the set is done, or a gradient was written by steps
+    // outside.
     bool is_kept(SetIndex set, Item item) const { return bit(kept_, set, item); }
-    // As the lower end: the item outlives the segment above.
+    // For the set as lower end: returns whether the item outlives the segment above.
     bool outlives(SetIndex set, Item item) const { return bit(outlives_, set, item); }
 
     const FlatOp& op(OpIndex op) const { return ops_[op]; }
@@ -72,7 +73,7 @@ class LowerSetFacts {
     Node last_reader(Value x) const { return last_reader_[x]; }  // its highest forward reader, or its producer
     Bytes bytes(Item item) const { return bytes_[item]; }
     Bytes read_bytes(Node v) const { return read_bytes_[v]; }  // of what v writes, the bytes that any step reads
-    // Time to recompute all of 64 nodes, from node 64 `k` on, that have a bit.
+    // Returns the time to recompute those of 64 nodes, from node 64 `k` on, that have a bit.
     Quanta recompute_quanta(int k, uint64_t nodes) const {
         Quanta sum = 0;
         for (size_t byte = static_cast<size_t>(k) * 8; nodes; ++byte, nodes >>= 8)

@@ -1,4 +1,4 @@
-// Offloads that a plan can do without.
+// Removal of unnecessary offloads.
 //
 // fewest_offloads   the first ones of a list, as many as make it fit
 // remove_offloads   taken out group by group, while the plan fits and becomes no slower:
@@ -17,19 +17,19 @@
 
 namespace layermem::planning::liveness {
 
-// How many of `offloads` have to follow `decisions` for the plan to fit, or none if all of them are too few.  Copies hold
-// bytes too, so more of them may need more: the number is doubled until the plan fits, then bisected.
+// Returns how many of `offloads` have to be added to `decisions` for the plan to fit, or none if all are too few.
+// Copies hold bytes too, so more of them may need more: the number is doubled until the plan fits, then bisected.
 std::optional<size_t> fewest_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
                                       const std::vector<Gap>& offloads, const CopyTiming& timing, Bytes budget_bytes);
 
 struct OffloadRemoval {
     std::vector<int32_t> removed;  // numbers of groups, ascending
-    Seconds seconds;               // estimated, of what is left
+    Seconds seconds;               // estimated, of the remaining plan
 };
 
-// Groups, of positions in `decisions`, are tried in turn; one that is gone already, with others, is not.  A group with a
-// last gap changes what is on the host between steps: `fits_beside` then says of the groups that would be gone whether
-// other graphs of the arena fit too.  It may be empty, and so may `interrupt`, which is called now and then and may throw.
+// Tries groups of positions in `decisions` in turn, without groups that are already gone with others.  A group with a
+// last gap changes the state on the host between steps: `fits_beside` then returns whether other graphs of the arena
+// fit without the given groups.  It may be empty, and so may `interrupt`, which is called now and then and may throw.
 OffloadRemoval remove_offloads(const LayoutGraph& graph, const Order& order, const std::vector<Gap>& decisions,
                                const std::vector<std::vector<int32_t>>& groups, const CopyTiming& timing,
                                Bytes budget_bytes, const std::function<bool(const std::vector<int32_t>&)>& fits_beside,

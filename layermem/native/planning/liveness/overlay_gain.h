@@ -8,7 +8,7 @@
 
 namespace layermem::planning::liveness {
 
-// Overlays are granted in the order of add(), and an item takes part in one of them only, on either side.
+// Grants overlays in the order of add(); an item takes part in at most one of them, on either side.
 class OverlayGain {
   public:
     explicit OverlayGain(const StepGraph& graph) : graph_(graph) {}

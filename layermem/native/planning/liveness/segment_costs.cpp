@@ -30,8 +30,8 @@ SegmentCosts::SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model 
 
 // ---- bounds -------------------------------------------------------------------------------------------------------
 
-// What is carried past the lower set at least, or what is resident at a witness of the upper set that belongs to the
-// segment.  Of a witness the quick bound comes first: all its nodes, less all that the lower set could account for.
+// Returns a bound from the bytes carried past the lower set, or resident at a witness of the upper set in the segment.
+// For a witness, the quick bound comes first: all its nodes, less everything that the lower set could account for.
 Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
@@ -55,7 +55,7 @@ Bytes SegmentCosts::peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above)
     return most;
 }
 
-// The last segment runs nothing again: its values are still there.  The paper runs all of V_i again outside the boundary.
+// The last segment recomputes nothing: its values still exist.  The paper recomputes all of V_i outside the boundary.
 Quanta SegmentCosts::recompute_time(SetIndex lower, SetIndex upper, Quanta stop_above) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
@@ -74,8 +74,8 @@ Quanta SegmentCosts::recompute_time(SetIndex lower, SetIndex upper, Quanta stop_
     return sum;
 }
 
-// What the segment adds to U: its own kept values, less what was kept for it alone and is not needed any more.
-// The paper keeps the boundary.
+// Returns the bytes that the segment adds to U: its kept values, less values kept only for it that are no longer
+// needed. The paper keeps the boundary.
 Bytes SegmentCosts::kept_bytes(SetIndex lower, SetIndex upper) const {
     const SetFacts& low = facts_.of(lower);
     const SetFacts& up = facts_.of(upper);
@@ -87,7 +87,7 @@ Bytes SegmentCosts::kept_bytes(SetIndex lower, SetIndex upper) const {
     }
     if (upper == sets_.size() - 1) return 0;
     Bytes sum = up.fixed_bytes - low.fixed_bytes;
-    // Values marked `kept` are always kept, so their difference needs no loop; of the others only those above `lower`.
+    // Values marked `kept` are always kept, so their difference needs no loop; the others count only above `lower`.
     for (const auto& [node, bytes] : up.kept)
         if (!sets_.has(lower, node)) sum += bytes;
     for (Value x : low.releasable) {
@@ -111,14 +111,14 @@ Segment SegmentCosts::evaluate(SetIndex lower, SetIndex upper) {
     return out;
 }
 
-// Of the first run; nothing of the last segment, whose forward and steps are one sequence.
+// Returns the peak of the first run; 0 for the last segment, whose forward and steps are one sequence.
 Bytes SegmentCosts::forward_peak(SetIndex lower, SetIndex upper) {
     if (model_ == Model::paper) return peak_bound(lower, upper, 0);
     collect(lower, upper);
     return is_last() ? 0 : first_run_peak();
 }
 
-// Both orders of the recomputations are tried: the eager one only if its lower bound is below the peak of the other.
+// Tries both orders of the recomputations; the eager one only if its lower bound is below the peak of the other.
 Bytes SegmentCosts::complete_peak(Bytes forward) {
     is_eager_ = true;
     if (model_ == Model::paper) return forward;
@@ -127,7 +127,7 @@ Bytes SegmentCosts::complete_peak(Bytes forward) {
     is_eager_ = std::all_of(recomputes_.begin(), recomputes_.end(), [](const auto& r) { return r.first == 0; });
     set_sequence(is_eager_);
     compute_lifetimes(false);
-    // The same bytes are there at the start of either order, but the lifetimes differ.
+    // Both orders start with the same bytes, but their lifetimes differ.
     const Bytes start = bytes_at_start(false);
     const Bytes peak = std::max(forward, sequence_peak(start));
     if (is_eager_ || peak <= std::max(forward, eager_peak_bound())) return peak;
@@ -165,7 +165,7 @@ void SegmentCosts::collect(SetIndex lower, SetIndex upper) {
     if (!std::is_sorted(steps_.begin(), steps_.end())) std::sort(steps_.begin(), steps_.end());
 }
 
-// The first run of the segment: what is not kept dies with its last reader, and all its readers lie inside.
+// The peak of the first run: values that are not kept die with their last reader, and all their readers are inside.
 Bytes SegmentCosts::first_run_peak() const {
     Bytes live = 0, peak = 0;
     for (Node v : nodes_) {
@@ -187,8 +187,8 @@ Bytes SegmentCosts::first_run_peak() const {
     return peak;
 }
 
-// Which nodes must run again, and before which step the first need for each arises.
-// By falling node, a need is passed on from what a recomputation writes to what it reads.
+// Finds the nodes that must run again, and the step before which each is first needed.  By falling node, a need is
+// passed on from the outputs of a recomputation to its inputs.
 void SegmentCosts::select_recomputes() {
     for (Value x : needed_) first_need_[x] = kNever;
     needed_.clear();
@@ -203,7 +203,7 @@ void SegmentCosts::select_recomputes() {
         const FlatOp& op = facts_.op(facts_.nodes() + steps_[k]);
         for (const Item* x = op.touch; x != op.middle; ++x) need(*x, k);
     }
-    // So far only steps have needs: the ones of recomputations follow.
+    // So far only steps have needs; the needs of recomputations follow.
     step_needed_bytes_ = 0;
     for (Value x : needed_) step_needed_bytes_ += facts_.bytes(x);
     for (auto v = nodes_.rbegin(); v != nodes_.rend(); ++v) {
@@ -221,7 +221,7 @@ void SegmentCosts::select_recomputes() {
     std::reverse(recomputes_.begin(), recomputes_.end());
 }
 
-// Recomputations come by rising node, all at once (eager) or where the first need for each arises.
+// Sets the sequence: recomputations by rising node, all at once (eager) or at their first need.
 void SegmentCosts::set_sequence(bool eager) {
     const int end = static_cast<int>(steps_.size());
     sequence_.clear();
@@ -243,9 +243,9 @@ void SegmentCosts::set_sequence(bool eager) {
     }
 }
 
-// From the end of sequence_ to its start: where each item is used last, and the bytes that are born and die at each
-// position.  With the forward (the last segment) every value of the segment is written in the sequence; without it the
-// kept ones are there from the start.  Of several writes the earliest counts, which the pass sees last.
+// Goes from the end of sequence_ to its start and finds the last use of each item, and the bytes that are born and die
+// at each position.  With the forward (the last segment) every value of the segment is written in the sequence;
+// otherwise the kept values exist from the start.  Of several writes the earliest counts, which the pass visits last.
 void SegmentCosts::compute_lifetimes(bool with_forward) {
     // Entries of older rounds count as unused; the first touch from the end is the last use.
     ++round_;
@@ -270,8 +270,8 @@ void SegmentCosts::compute_lifetimes(bool with_forward) {
     }
 }
 
-// Above M(U_{i-1}): what was carried in, less what the lower set kept for this segment and the sequence does not use,
-// and the kept values of the segment itself.
+// Returns the bytes above M(U_{i-1}): carried bytes, less bytes that the lower set kept for this segment and that the
+// sequence does not use, plus the kept values of the segment.
 Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
     Bytes live = facts_.of(upper_).carried;
     for (Value x : facts_.of(lower_).dying)
@@ -283,8 +283,8 @@ Bytes SegmentCosts::bytes_at_start(bool with_forward) const {
     return live;
 }
 
-// With all recomputations before the first step, no less is resident between them: what steps read of the segment,
-// or what is needed below it, and what was carried in.
+// With all recomputations before the first step, at least these bytes are resident between them: values of the segment
+// that steps read or that are needed below it, and carried bytes.
 Bytes SegmentCosts::eager_peak_bound() const {
     Bytes live = facts_.of(upper_).carried - facts_.of(lower_).dying_bytes + step_needed_bytes_;
     for (Node v : nodes_)
@@ -298,7 +298,7 @@ Bytes SegmentCosts::eager_peak_bound() const {
     return live;
 }
 
-// Bytes that the writes of this op take over from reads that end with it.
+// Returns the bytes that the writes of this op take over from reads that end with it.
 Bytes SegmentCosts::overlaid_bytes(const FlatOp& op, int position) const {
     OverlayGain gain(graph_);
     for (const Overlay* o = op.overlay; o != op.overlay_end; ++o) {
@@ -309,7 +309,7 @@ Bytes SegmentCosts::overlaid_bytes(const FlatOp& op, int position) const {
     return gain.bytes();
 }
 
-// Highest bytes above M(U_{i-1}) while sequence_ runs, with `live` before it.
+// Returns the most bytes above M(U_{i-1}) while sequence_ runs, with `live` bytes before it.
 Bytes SegmentCosts::sequence_peak(Bytes live) const {
     Bytes peak = live;
     for (int k = 0; k < static_cast<int>(sequence_.size()); ++k) {
@@ -334,7 +334,7 @@ void SegmentCosts::append_paper_backward(std::vector<Action>& out) const {
     for (Step s : steps_) out.push_back({ActionKind::backward, s});
 }
 
-// The forward of all segments, then their backward phases from the last segment to the first.
+// Returns the forward of all segments, then their backward phases from the last segment to the first.
 std::vector<Action> SegmentCosts::actions(const std::vector<SetIndex>& chain) {
     std::vector<Action> out;
     SetIndex lower = 0;

@@ -1,23 +1,23 @@
-// What one segment of a chain costs: time to recompute it, bytes it leaves behind, and its peak.
+// The costs of one segment of a chain: time to recompute it, bytes it leaves behind, and its peak.
 //
 // A chain {} = L0 < L1 < ... < Lk = V runs like this (V_i = L_i - L_{i-1}; "kept" = what later segments or backward
 // may still need of V_i; U_i = all that is kept of V_1 .. V_i, and the inputs):
 //
 //      forward    V_1 | V_2 | ... | V_k          after V_i all but the kept values of V_i are freed
 //      backward   V_k steps                      V_k still has everything
-//                 V_{k-1} recompute, steps       what its steps read and was not kept is run forward again
+//                 V_{k-1} recompute, steps       values that its steps read and that were not kept are recomputed
 //                 ...
 //                 V_1 recompute, steps
 //
 //      bytes ^         __             ___              U_{i-1} stays resident while segment i works, so the peak of
 //            |      __/  \__      ___/   \__           the segment above it depends on the pair (L_{i-1}, L_i) only:
-//            |   __/|      |\____/|         \          that is what makes a dynamic program over pairs exact.
+//            |   __/|      |\____/|         \          so a dynamic program over pairs is exact.
 //            +------+------+------+-----------> ops    [begin, end) of each lifetime: first write to last read
 //
 // Two models of a pair:
 //   live   exact liveness, op by op: each byte from its first write to its last read, workspace and overlays included.
 //          Recomputations all run before the first step (eager) or each just before the step that needs it, whichever
-//          has the lower peak.  Kept of V_i: values that nodes or steps outside L_i read, what a node that is read
+//          has the lower peak.  Kept of V_i: values that nodes or steps outside L_i read, values that a node read
 //          outside writes for its backward only, and values marked `kept`.  A value that is kept for V_i alone, and
 //          that neither backward nor a recomputation of V_i needs, is released when V_i has run.
 //   paper  Kusumoto et al. 2019, equations 1 and 2, to the letter: everything of V_i that is outside the boundary is
@@ -50,19 +50,19 @@ class SegmentCosts {
     SegmentCosts(const StepGraph& graph, const LowerSets& sets, Model model);
 
     Segment evaluate(SetIndex lower, SetIndex upper);
-    // Its parts.  Time and kept bytes follow from the facts of the two sets, and so does a lower bound of the peak; time
-    // and bound may stop counting once they are above `stop_above`.
+    // Single costs.  Time, kept bytes and a lower bound of the peak follow from the facts of the two sets; time and
+    // bound may stop counting once they are above `stop_above`.
     Quanta recompute_time(SetIndex lower, SetIndex upper, Quanta stop_above = kNoLimit) const;
     Bytes kept_bytes(SetIndex lower, SetIndex upper) const;
     Bytes peak_bound(SetIndex lower, SetIndex upper, Bytes stop_above) const;
-    // The peak takes a pass over the ops of the segment, again in two parts: that of the forward, in a fraction of the
-    // time; then that of the whole, if nothing else was evaluated in between.
+    // The peak takes a pass over the ops of the segment, in two parts: the peak of the forward, in a fraction of the
+    // time; then the whole, if nothing else was evaluated in between.
     Bytes forward_peak(SetIndex lower, SetIndex upper);
     Bytes complete_peak(Bytes forward);
     // Every action of the chain (without {}, ending in V), in order.
     std::vector<Action> actions(const std::vector<SetIndex>& chain);
     Bytes inputs() const { return model_ == Model::live ? facts_.inputs() : 0; }  // M(U_0)
-    // A lower bound of the peak of every plan: one op with all it touches.
+    // Returns a lower bound of the peak of every plan: one op with everything it touches.
     Bytes floor() const { return model_ == Model::live ? facts_.widest_op_bytes() : 0; }
 
   private:

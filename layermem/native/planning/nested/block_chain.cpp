@@ -27,7 +27,7 @@ BlockChain::BlockChain(const OrderItems& items, Position backward) : of_(items) 
 // ---- blocks -------------------------------------------------------------------------------------------------------
 
 void BlockChain::cut(Position backward) {
-    // Of the items that are read after each position: their number, and the sum of their numbers.
+    // Number of items that are read after each position, and the sum of their ids.
     std::vector<int64_t> count(backward + 1, 0), sum(backward + 1, 0);
     std::vector<Position> last_read(of_.producers);
     for (Position p = 0; p < backward; ++p)
@@ -56,7 +56,7 @@ void BlockChain::cut(Position backward) {
                                              of_.producers.begin());
 }
 
-// The two neighbours that make the fewest bytes.
+// Merges the two neighbours that make the fewest bytes.
 void BlockChain::join_smallest() {
     auto bytes = [&](size_t i) {
         const auto end = i + 1 < blocks_.size() ? blocks_[i + 1].first_item : static_cast<Item>(of_.bytes.size());
@@ -77,8 +77,8 @@ void BlockChain::join_smallest() {
     blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(best) + 1);
 }
 
-// From the last block down: an op stays in the block of the op before it, until one reads inner values of an earlier
-// block, or nothing but boundaries of blocks before that.
+// Assigns ops from the last block down: an op stays in the block of the op before it, until one reads inner values of
+// an earlier block, or only boundaries of earlier blocks.
 void BlockChain::assign_backward(Position backward) {
     std::vector<int32_t> block_of(of_.producers.size());
     std::vector<char> is_boundary(of_.producers.size(), 0);
@@ -131,7 +131,7 @@ std::vector<char> BlockChain::kept(const BlockRange& range, const RangeChoice& c
     return kept;
 }
 
-// Of the forward ops those that what is kept and the boundary need.
+// Returns the forward ops that the kept values and the boundary need.
 std::vector<Position> BlockChain::needed_forward(const BlockRange& range, const std::vector<char>& kept) const {
     std::vector<char> needed = kept;
     const Item boundary = blocks_[range.last].boundary;
@@ -148,8 +148,8 @@ std::vector<Position> BlockChain::needed_forward(const BlockRange& range, const 
     return positions;
 }
 
-// Each value that is not kept is computed once, before the first op that needs it or, unless lazy, before the first
-// that needs any.  Empty if an op cannot run again.
+// Computes each value that is not kept once, before the first op that needs it or, unless lazy, before the first op
+// that needs any.  Returns none if an op cannot run again.
 std::vector<BlockChain::Entry> BlockChain::backward_entries(const BlockRange& range, const std::vector<char>& kept,
                                                             bool lazy) const {
     const Item begin = range.first_item, end = begin + static_cast<Item>(range.count);
@@ -188,7 +188,7 @@ std::vector<BlockChain::Entry> BlockChain::backward_entries(const BlockRange& ra
     return entries;
 }
 
-// Most bytes in use: what is no item, and values of the range from what makes them to their last reader, or beyond.
+// Returns the most bytes in use: bytes of no item, and values of the range from producer to last reader, or beyond.
 Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& entries, std::vector<char> resident,
                              const std::vector<char>& stays) const {
     const Item begin = range.first_item, end = begin + static_cast<Item>(range.count);
@@ -237,7 +237,7 @@ Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& 
     return peak;
 }
 
-// Of the first forward and of those that follow.
+// Returns the costs of the first forward and of later ones.
 Bytes BlockChain::forward_peak(const BlockRange& range, const std::vector<char>& kept,
                                const std::vector<Position>& needed) const {
     std::vector<char> stays = kept;

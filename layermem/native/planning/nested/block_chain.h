@@ -4,8 +4,8 @@
 //     forward     | f1 f2 f3 | f4 f5 | f6 f7 f8 |      block 1's boundary is what f3 writes
 //     backward    | b8 b7 b6 | b5 b4 | b3 b2 b1 |      an op belongs to the block whose inner values it reads
 //
-// A range of blocks keeps the values inside it that take most seconds per byte to recompute: how many of them is
-// its choice, beside whether its backward recomputes the others all at first or each one where it is needed.
+// A range of blocks keeps those inner values that take most seconds per byte to recompute: how many is a choice of its
+// plan, and so is whether its backward recomputes the others all at first or each one when it is needed.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace layermem::planning::nested {
 
-// What a range keeps, and how its backward recomputes the rest.
+// The values that a range keeps, and the order in which its backward recomputes the rest.
 struct RangeChoice {
-    int32_t kept;  // so many of its values, those that take most seconds per byte first
+    int32_t kept;  // number of kept values, by falling seconds per byte
     bool lazy;
 };
 
-// The chain of a dynamic program, and what its plans stand for: choices[block][plan].
+// The chain of a dynamic program, and the meaning of its plans: choices[block][plan].
 struct ChainPlans {
     Chain chain;
     std::vector<std::vector<RangeChoice>> choices;
@@ -30,12 +30,12 @@ struct ChainPlans {
 
 class BlockChain {
   public:
-    // Backward begins at position `backward`.  `items` has to live as long.
+    // Backward begins at position `backward`.  `items` must outlive the object.
     BlockChain(const OrderItems& items, Position backward);
 
-    // 0 where values are made in backward that may be recomputed there.
+    // Returns 0 blocks if recomputable values are made in backward.
     int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
-    // Plans of ranges that may fit within so many bytes.
+    // Returns the plans of ranges that may fit within these bytes.
     ChainPlans plans(Bytes most_bytes) const;
     std::vector<OpId> order(const ChainPlans& plans, const std::vector<ChainStep>& steps) const;
 
@@ -49,9 +49,9 @@ class BlockChain {
     struct Entry {
         Position position;
         bool again;
-        Bytes base_bytes;  // of what is no item
+        Bytes base_bytes;  // of buffers that are no items
     };
-    struct BlockRange {  // with its values, numbered from that of `first_item` on
+    struct BlockRange {  // with its values, numbered from `first_item` on
         int32_t first, last;
         Item first_item;
         size_t count;

@@ -1,4 +1,4 @@
-// O(blocks^2 x (plans + blocks) x units); what was chosen is found again from the values, so that none is stored.
+// O(blocks^2 x (plans + blocks) x units); choices are recovered from the values, so that none is stored.
 #include "planning/nested/chain_program.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ inline Seconds ChainProgram::seconds_of(const Choice& choice, int32_t m) const {
     return choice.seconds + rest + before;
 }
 
-// Until `visit` returns true.
+// Visits ways until `visit` returns true.
 template <class Visit>
 void ChainProgram::for_each_choice(int32_t s, int32_t t, Visit visit) const {
     const bool again = t < blocks_ - 1;

@@ -1,17 +1,17 @@
 // Least recomputation of a chain of blocks within a number of bytes, by dynamic programming.
 //
 //     blocks       0 -x0-> 1 -x1-> 2 -x2-> 3          a boundary between two blocks is one value
-//     C(s, t, m)   backward of the blocks t..s within m bytes, while what block s reads is in use besides
+//     C(s, t, m)   backward of the blocks t..s within m bytes, in addition to the inputs of block s
 //
 //     keep    forward of a range s..e, whose kept values and boundary stay    + C(e + 1, t, m - those)
-//             + backward of the range, which recomputes what was not kept
+//             + backward of the range, which recomputes the other values
 //     drop    forward of s..k-1, of which the boundary before k alone stays     + C(k, t, m - it) + C(s, k - 1, m)
 //     last    a range s..t at the end needs no boundary, and where it ran before and keeps nothing no forward either
 //
-// A first forward costs nothing: its ops run anyway.  So C counts what runs again, as often as it does.
+// A first forward costs nothing, because its ops run anyway.  So C counts recomputations, each as often as it runs.
 //
 // source  Beaumont, Herrmann, Pallez, Shilova, "Optimal memory-aware backpropagation of deep join networks", 2020 (Rotor);
-//         here a range of several blocks has plans of its own, and bytes and seconds differ from block to block
+//         here a range of several blocks has separate plans, and bytes and seconds differ from block to block
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct RangePlan {
 
 struct Chain {
     // per block
-    std::vector<Bytes> boundary_bytes;  // of what it leaves to the next block
+    std::vector<Bytes> boundary_bytes;  // of the boundary to the next block
     std::vector<Bytes> base_bytes;      // in use besides while its backward is about to begin: gradients, parameters
     std::vector<Bytes> forward_bytes;   // most in use while forward runs for its boundary alone
     std::vector<Seconds> forward_seconds;
@@ -53,15 +53,15 @@ class ChainProgram {
   public:
     // Bytes are counted in `units` of equal size from the least base to `most_bytes`, each number rounded up.
     ChainProgram(Chain chain, Bytes most_bytes, int32_t units);
-    // Seconds of recomputation within so many units more than the least base, infinite if nothing fits.
+    // Returns the seconds of recomputation within so many units more than the least base, infinite if nothing fits.
     Seconds least_seconds(int32_t units) const { return value(0, blocks_ - 1)[units]; }
     int32_t units() const { return units_; }
     int32_t units_of(Bytes bytes) const;  // rounded down, above the least base; -1 below it
     std::vector<ChainStep> steps(int32_t units) const;
 
   private:
-    // One way to run s..t: its seconds within m bytes are those of `rest` within m - kept, of `before` within m, and
-    // `seconds`, from `least` on.
+    // One way to run s..t: its seconds within m bytes are the sum of `rest` within m - kept, of `before` within m, and
+    // of `seconds`, for m of at least `least`.
     struct Choice {
         int32_t least, kept;
         Seconds seconds;

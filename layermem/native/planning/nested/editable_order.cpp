@@ -1,4 +1,4 @@
-// Edits of an order: uses per buffer, their residencies, and the bytes of those in a tree over slots.
+// Edits of an order: uses per buffer, their residencies, and the bytes of residencies in a tree over slots.
 #include "planning/nested/editable_order.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void EditableOrder::build(const std::vector<OpId>& order) {
         list(slot, order[i], form);
         for_each_use(form, slot, [&](BufferId b, const Use& use) { uses_[b].push_back(use); });
     }
-    // Of each slot what it has more than the one before it, then its bytes.
+    // First the difference of each slot to the one before it, then its bytes.
     std::vector<Bytes> bytes(slots_ + 1, 0);
     Bytes persistent_bytes = 0;
     for (BufferId b = 0; b < static_cast<BufferId>(graph_.buffers().size()); ++b) {
@@ -98,7 +98,7 @@ std::vector<OpId> EditableOrder::order() const {
 
 // ---- buffers ------------------------------------------------------------------------------------------------------
 
-// The index of the first use at or after the slot.
+// Returns the index of the first use at or after the slot.
 size_t EditableOrder::find(BufferId buffer, Slot slot) const {
     const auto& uses = uses_[buffer];
     return std::lower_bound(uses.begin(), uses.end(), slot, [](const Use& u, Slot s) { return u.slot < s; }) -
@@ -152,7 +152,7 @@ bool EditableOrder::may_fit_without(Slot slot, Bytes budget_bytes) const {
 bool EditableOrder::insert_before(Slot next, OpId op) {
     const Slot previous = previous_[next];
     if (next - previous < 2) return false;
-    // More slots are left free after it than before it: what is inserted next, before the same op, stands there.
+    // More slots stay free after the new op than before it: the next insertion before the same op goes there.
     const Slot slot = previous + 1 + (next - previous - 2) / 4;
     place(slot, op, graph_.ops()[op].recompute, previous, next);
     edits_.push_back({slot, previous, next, op, true});
@@ -204,7 +204,7 @@ void EditableOrder::for_each_use(OpId form, Slot slot, Visit visit) const {
     for (BufferId b : op.writes) visit(b, Use{slot, false, true});
 }
 
-// An op, without what it does to buffers.
+// Adds an op, without its effects on buffers.
 void EditableOrder::list(Slot slot, OpId op, OpId form) {
     ops_[slot] = op;
     forms_[slot] = form;
@@ -247,7 +247,7 @@ void EditableOrder::clear(Slot slot) {
     update_overlays();
 }
 
-// Inserts or erases a use; the bytes of residencies that it begins, ends, joins or splits.
+// Inserts or erases a use, and updates the bytes of residencies that it begins, ends, joins or splits.
 void EditableOrder::change_uses(BufferId buffer, const Use& use, bool insert) {
     auto& uses = uses_[buffer];
     const Slot slot = use.slot;
@@ -280,7 +280,7 @@ void EditableOrder::change_uses(BufferId buffer, const Use& use, bool insert) {
     } else if (!has_previous) {
         tree_.add(slot, next, bytes);
         touch(buffer, next, End::kFirst);
-    } else if (previous == slot) {  // what is read here and what is written are two
+    } else if (previous == slot) {  // the residencies read and written here differ
         tree_.add(slot, bytes);
         touch(buffer, previous, End::kLast);
     } else {
@@ -311,7 +311,7 @@ bool EditableOrder::ends_at(BufferId buffer, Slot slot) const {
 
 // ---- overlays -----------------------------------------------------------------------------------------------------
 
-// Where a residency of the buffer begins, or ends, at the slot, or does no longer.
+// Notes that a residency of the buffer begins or ends at the slot, or no longer does.
 void EditableOrder::touch(BufferId buffer, Slot slot, End end) {
     const OpId form = forms_[slot];
     for (int32_t i = first_overlay_[form]; i < first_overlay_[form + 1]; ++i)
@@ -326,7 +326,7 @@ void EditableOrder::update_overlays() {
         if (forms_[slot] >= 0) set_overlaid(slot, overlaid_at(slot));
 }
 
-// As LayoutGraph::live_profile(): each buffer takes part once per op, rules in their order.
+// Like LayoutGraph::live_profile(): each buffer takes part once per op, rules in their order.
 EditableOrder::Overlaid EditableOrder::overlaid_at(Slot slot) {
     const OpId form = forms_[slot];
     Overlaid overlaid;

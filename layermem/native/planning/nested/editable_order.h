@@ -25,7 +25,7 @@ using liveness::OpId;
 
 class EditableOrder {
   public:
-    // Throws std::invalid_argument where LayoutGraph::lay_out() does.
+    // Throws std::invalid_argument if LayoutGraph::lay_out() does.
     EditableOrder(const LayoutGraph& graph, const std::vector<OpId>& order, int overlays);
 
     Bytes peak_bytes() const { return tree_.max(); }
@@ -42,25 +42,25 @@ class EditableOrder {
     bool is_recomputation(Slot slot) const { return forms_[slot] >= 0 && forms_[slot] != ops_[slot]; }
 
     // ---- buffers
-    // Whether what was written before the slot is read at the slot or later, so that a read at the slot takes no bytes.
+    // Whether a value written before the slot is read at the slot or later, so that a read at the slot takes no bytes.
     bool is_resident(BufferId buffer, Slot slot) const;
-    // The last use before the slot, and the first one at or after it; -1 if there is none.
+    // Return the last use before the slot, and the first one at or after it; -1 if there is none.
     Slot use_before(BufferId buffer, Slot slot) const;
     Slot use_from(BufferId buffer, Slot slot) const;
-    // The write that a read at the slot reads.
+    // Returns the write that a read at the slot reads.
     Slot write_before(BufferId buffer, Slot slot) const;
-    // Whether what the recomputation of the slot writes fits from the last use before it on: a quick test, which counts as
-    // free what is read there for the last time.
+    // Returns whether the results of the recomputation in the slot fit from the last use before it on: a quick test,
+    // which counts buffers as free that are read there for the last time.
     bool may_fit_without(Slot slot, Bytes budget_bytes) const;
-    // Whether nothing reads what the op of the slot writes.
+    // Returns whether nothing reads the results of the op in the slot.
     bool is_needless(Slot slot) const;
 
     // ---- edits
-    // The recomputation of an op that runs earlier; false if no slot between `slot` and the op before it is empty.
+    // Inserts the recomputation of an earlier op; false if no slot between `slot` and the op before it is empty.
     bool insert_before(Slot slot, OpId op);
-    // Of a recomputation: what reads its outputs reads those of the run before it.
+    // Removes a recomputation: readers of its outputs then read those of the run before it.
     void remove(Slot slot);
-    // The same by index in the order, after checks: std::invalid_argument, also without an empty slot.
+    // The same functions by index in the order, after checks: std::invalid_argument, also without an empty slot.
     void insert_at(liveness::Position position, OpId op);
     void remove_at(liveness::Position position);
     void begin_edit() { edits_.clear(); }

@@ -1,4 +1,4 @@
-// A set of items as bits, from which items are taken by rising or falling number.
+// A set of items as bits, which visits items by rising or falling number.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class ItemSet {
     void add(int32_t item) { words_[item >> 6] |= bit(item); }
     void remove(int32_t item) { words_[item >> 6] &= ~bit(item); }
 
-    // By rising number; `visit` may remove the item that it is given.
+    // Visits items by rising number; `visit` may remove the item that it is given.
     template <class Visit>
     void for_each(Visit visit) const {
         for (size_t k = 0; k < words_.size(); ++k)
             for (uint64_t word = words_[k]; word; word &= word - 1)
                 visit(static_cast<int32_t>(k * 64) + __builtin_ctzll(word));
     }
-    // Takes out those of [first, end), from the lowest on; `visit` may add items above the one that it is given.
+    // Removes the items of [first, end), from the lowest on; `visit` may add items above the one that it is given.
     template <class Visit>
     void take_rising(int32_t first, int32_t end, Visit visit) {
         for (int32_t k = first >> 6; k * 64 < end; ++k) {
@@ -35,7 +35,7 @@ class ItemSet {
             }
         }
     }
-    // Takes out those below `end`, from the highest on; `visit` may add items below the one that it is given.
+    // Removes the items below `end`, from the highest on; `visit` may add items below the one that it is given.
     template <class Visit>
     void take_falling(int32_t end, Visit visit) {
         for (int32_t k = (end - 1) >> 6; k >= 0; --k) {

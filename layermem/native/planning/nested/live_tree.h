@@ -1,4 +1,4 @@
-// Bytes per slot: additions to ranges of slots, and the maximum over all, in O(log slots).
+// Bytes per slot, with additions to ranges of slots and the maximum over all, in O(log slots).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace layermem::planning::nested {
 
 using Slot = int32_t;
 
-// The leaves of the tree are blocks of neighbouring slots: an op changes few blocks, which are few lines of the cache.
+// The leaves of the tree are blocks of neighbouring slots: an op changes few blocks, which are few cache lines.
 class LiveTree {
   public:
     static constexpr Slot kBlock = 16;  // slots
@@ -23,14 +23,14 @@ class LiveTree {
         slots_.assign(static_cast<size_t>(size_) * kBlock, 0);
     }
 
-    // The bytes of each slot from the first one on; those of others are 0.
+    // Sets the bytes of each slot from the first one on; those of others are 0.
     explicit LiveTree(const std::vector<Bytes>& bytes) : LiveTree(static_cast<Slot>(bytes.size())) {
         std::copy(bytes.begin(), bytes.end(), slots_.begin());
         for (Slot leaf = size_; leaf < 2 * size_; ++leaf) update_leaf(leaf);
         for (Slot node = size_ - 1; node; --node) update(node);
     }
 
-    // To every slot of [begin, end).
+    // Adds to every slot of [begin, end).
     void add(Slot begin, Slot end, Bytes bytes) {
         if (begin >= end || bytes == 0) return;
         const Slot first = begin / kBlock + size_, last = (end - 1) / kBlock + size_;
@@ -59,10 +59,10 @@ class LiveTree {
 
     Bytes max() const { return nodes_[1].most; }
 
-    // Over [begin, end), which is not empty.
+    // Returns the maximum over [begin, end), which is not empty.
     Bytes max(Slot begin, Slot end) const {
         Slot low = begin / kBlock + size_, high = (end - 1) / kBlock + size_;  // both inclusive
-        // Maxima below them, without what lies above.
+        // Maxima of the subtrees, without additions at nodes above them.
         Bytes left = max_of_slots(begin, std::min(end, (low - size_ + 1) * kBlock)) + nodes_[low].added;
         if (low != high) {
             Bytes right = max_of_slots((high - size_) * kBlock, end) + nodes_[high].added;
@@ -80,7 +80,7 @@ class LiveTree {
         return left;
     }
 
-    // The first slot that has the maximum.
+    // Returns the first slot with the maximum.
     Slot argmax() const {
         Slot node = 1;
         while (node < size_) {
@@ -114,7 +114,7 @@ class LiveTree {
         nodes_[node].most += bytes;
         nodes_[node].added += bytes;
     }
-    // Whether the maximum of a node changed.
+    // Returns whether the maximum of a node changed.
     bool update(Slot node) {
         const Slot below = 2 * node;
         const Bytes most = std::max(nodes_[below].most, nodes_[below + 1].most) + nodes_[node].added;
@@ -122,7 +122,7 @@ class LiveTree {
         nodes_[node].most = most;
         return changed;
     }
-    // From the first and the last leaf of a range up to where their paths meet, then as far as anything changes.
+    // Updates from the first and the last leaf of a range to where their paths meet, then as far as anything changes.
     void update_above(Slot first, Slot last) {
         for (first /= 2, last /= 2; first != last; first /= 2, last /= 2) {
             update(first);
@@ -134,7 +134,7 @@ class LiveTree {
 
     Slot size_ = 1;             // leaves, a power of two
     std::vector<Node> nodes_;   // the root is at 1, and below node n are 2 n and 2 n + 1
-    std::vector<Bytes> slots_;  // without what was added at nodes
+    std::vector<Bytes> slots_;  // without the additions at nodes
 };
 
 }  // namespace layermem::planning::nested

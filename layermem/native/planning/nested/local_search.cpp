@@ -40,7 +40,7 @@ Draft LocalSearch::draft(std::vector<OpId> order) {
     return draft;
 }
 
-// Offloads of activations as they stand in the draft, and those of state in all but the short gaps.
+// Returns the offloads of activations in the draft, and of state in all gaps except the short ones.
 std::vector<Gap> LocalSearch::decisions(const Draft& draft) const {
     struct Last {
         int32_t use = -1;
@@ -87,7 +87,7 @@ LocalSearch::Measured LocalSearch::measure(Draft& draft) {
     return measured;
 }
 
-// What runs at each position: the op itself the first time, then its recomputation.
+// Returns the op at each position: the op itself the first time, then its recomputation.
 std::vector<OpId> LocalSearch::forms(const Draft& draft) const {
     std::vector<char> has_run(graph_.ops().size(), 0);
     std::vector<OpId> forms;
@@ -107,7 +107,7 @@ bool LocalSearch::touches(OpId id, BufferId buffer) const {
 
 // ---- changes ------------------------------------------------------------------------------------------------------
 
-// Takes out the recomputation at p.  An offload after one of its uses then follows the use before.
+// Removes the recomputation at p.  An offload after one of its uses then follows the use before.
 void LocalSearch::erase(Draft& draft, Position p) const {
     const int32_t number = draft.numbers[p];
     const std::vector<OpId> ops = forms(draft);
@@ -123,7 +123,7 @@ void LocalSearch::erase(Draft& draft, Position p) const {
     draft.numbers.erase(draft.numbers.begin() + p);
 }
 
-// Takes out recomputations whose outputs nothing reads, from the last one on.
+// Removes recomputations whose outputs nothing reads, from the last one on.
 void LocalSearch::erase_needless(Draft& draft) const {
     const std::vector<OpId> ops = forms(draft);
     std::vector<char> needed(graph_.buffers().size(), 0);
@@ -140,7 +140,7 @@ void LocalSearch::erase_needless(Draft& draft) const {
     }
 }
 
-// Offloads what the recomputation at p writes, from the use before it on, where that is read next.
+// Offloads the results of the recomputation at p, from the use before it on, if they are read next.
 bool LocalSearch::offload_before(Draft& draft, Position p) const {
     const std::vector<OpId> ops = forms(draft);
     for (BufferId b : graph_.ops()[ops[p]].writes) {
@@ -175,7 +175,7 @@ std::optional<Draft> LocalSearch::fit(Draft draft, Bytes budget_bytes, Seconds l
         return sum;
     };
     Measured measured = measure(draft);
-    const Seconds least_seconds = 1e-4 * draft.seconds;  // what an offload costs at least, so that gains compare
+    const Seconds least_seconds = 1e-4 * draft.seconds;  // minimum cost of an offload, so that gains compare
     for (double over = excess(measured); over > 0;) {
         interrupt();
         if (work_ >= work_end || draft.seconds > limit) return std::nullopt;
@@ -233,14 +233,14 @@ Draft LocalSearch::improve(Draft draft, Bytes budget_bytes, int64_t work_end, co
     return draft;
 }
 
-// Keeps or offloads what one recomputation writes, the first of those not `tried` that gains.
+// Keeps or offloads the results of one recomputation, the first of those not `tried` that gains.
 bool LocalSearch::exchange_one(Draft& draft, Bytes budget_bytes, std::vector<char>& tried) {
     const Measured now = measure(draft);
     const std::vector<OpId>& ops = now.layout.ops;
     std::vector<Seconds> starts(ops.size() + 1, 0.0);
     for (size_t p = 0; p < ops.size(); ++p) starts[p + 1] = starts[p] + graph_.ops()[ops[p]].seconds;
     std::vector<Position> ends(graph_.buffers().size());
-    // Quick tests of what most changes fail: bytes between the uses around p, and seconds of the link between them.
+    // Quick tests that most changes fail: bytes between the uses around p, and seconds of the link between them.
     auto may_gain = [&](Position p, bool offloads) {
         const liveness::Op& op = graph_.ops()[ops[p]];
         Bytes freed = 0;  // at p and before, by what goes with it

@@ -4,11 +4,11 @@
 //     keep             w r . . . . . . . . . r        its earlier bytes stay
 //     offload          w r |####......####| r         its earlier bytes leave, and come back over the link
 //
-// Every change is judged by the exact live bytes and seconds of the whole plan, so a copy is taken only where the link
-// has time for it.  What a change makes needless (a recomputation whose outputs nothing reads any more) goes with it.
+// Every change is judged by the exact live bytes and seconds of the whole plan, so a copy is used only if the link has
+// time for it.  Recomputations whose outputs nothing reads after a change are removed with it.
 //
-// source  the moves are those of annealing over sequences (FastSA, Preferred Networks 2023), taken greedily; offloads
-//         beside them as in POFO (Beaumont et al., NeurIPS 2021)
+// source  the moves are those of annealing over sequences (FastSA, Preferred Networks 2023), taken greedily; with
+//         offloads as in POFO (Beaumont et al., NeurIPS 2021)
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ using liveness::Position;
 
 using Interrupt = std::function<void()>;  // called now and then; may throw
 
-// What a plan may copy to the host.
+// The buffers that a plan may copy to the host.
 struct Offloads {
     std::vector<BufferId> activations;            // any of them, in any gap
     std::vector<BufferId> state;                  // persistent buffers that are on the host between steps
@@ -39,8 +39,8 @@ struct Offloads {
     Bytes copy_limit_bytes = liveness::kNoLimit;  // live bytes up to which copies hold theirs
 };
 
-// A plan while it is changed.  Each entry of the order has a number of its own, so that an offload keeps its gap while
-// entries before it come and go.
+// A plan during the search.  Each entry of the order has a unique number, so that an offload keeps its gap while
+// entries before it are inserted and removed.
 struct Draft {
     std::vector<OpId> order;
     std::vector<int32_t> numbers;                         // per position
@@ -51,20 +51,19 @@ struct Draft {
 
 class LocalSearch {
   public:
-    // evictable  what may be recomputed; dropped  per buffer: where a plan recomputes it, that stays
+    // evictable  buffers that may be recomputed; dropped  per buffer: its recomputations are not removed
     LocalSearch(const LayoutGraph& graph, const std::vector<BufferId>& evictable, std::vector<char> dropped,
                 int overlays, Offloads offloads, const SearchSettings& settings);
 
     Draft draft(std::vector<OpId> order);
     std::vector<Gap> decisions(const Draft& draft) const;
-    // Offloads activations until the plan fits the budget; nothing if none is left to offload, or once it takes more
-    // seconds than `limit`.
+    // Offloads activations until the plan fits the budget; returns none if there are no more activations to offload, or
+    // if the plan takes more seconds than `limit`.
     std::optional<Draft> fit(Draft draft, Bytes budget_bytes, Seconds limit, int64_t work_end,
                              const Interrupt& interrupt);
-    // Keeps or offloads what is recomputed, and keeps or recomputes what is offloaded, while the plan becomes quicker
-    // and fits.
+    // Keeps or offloads recomputed values, and keeps or recomputes offloaded ones, while that is quicker and fits.
     Draft improve(Draft draft, Bytes budget_bytes, int64_t work_end, const Interrupt& interrupt);
-    // Positions of all plans that were measured, times the work of one.
+    // Returns the number of positions of all measured plans, times the work of one.
     int64_t work() const { return work_; }
 
   private:

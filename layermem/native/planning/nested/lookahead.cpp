@@ -82,7 +82,7 @@ std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponent
     return result_;
 }
 
-// Positions of the producers to run again so that `wanted` is resident, ascending.
+// Returns the positions of the producers to run again so that `wanted` is resident, ascending.
 std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Item>& wanted) {
     std::vector<Position> chain;
     std::vector<Item> stack;
@@ -104,7 +104,7 @@ std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Item>& 
     return chain;
 }
 
-// Allocates what the op writes, once enough was evicted for it.
+// Allocates the outputs of the op, after enough was evicted for them.
 bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, OpId op) {
     for (Item item : form.writes)
         if (!resident_[item]) {
@@ -119,15 +119,15 @@ bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, O
     return fits;
 }
 
-// Evicts until `used_bytes_` is within `limit`.  What the op reads for the last time gives way too where an output may
-// lie on it, for it leaves no byte beside that output.
+// Evicts until `used_bytes_` is within `limit`.  An input that the op reads for the last time may be evicted too if an
+// output may overlay it, because it takes no bytes in addition to that output.
 bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now, Bytes limit) {
     find_needs(now);
     auto reads = [&](Item item) { return std::find(form.reads.begin(), form.reads.end(), item) != form.reads.end(); };
     residents_.for_each([&](Item item) {
         if (!locked_[item] && need_[item] == kNever && !reads(item)) evict(item);
     });
-    // The overlays that are possible here, each out and each over once.
+    // The overlays that are possible here; each out and each over occurs once.
     std::vector<const Form::Overlay*> overlays;
     auto begins_here = [&](const Form::Overlay& o) {
         if (o.out >= 0) return std::find(form.writes.begin(), form.writes.end(), o.out) != form.writes.end();
@@ -215,11 +215,11 @@ double LookaheadWalk::score(Item item, Position now) const {
            power_of_halves(std::max(cost_[item], kLeastSeconds), exponents_.cost);
 }
 
-// cost   seconds to recompute a value from what is resident; what two of its inputs share counts twice
+// cost   seconds to recompute a value from resident ones; an input that two of its inputs share counts twice
 // need   position of the first op from `now` on that reads a value, or the recomputation of an evicted one that will
 //
-// Both are computed anew only where something changed that they depend on; of the costs those of values that were there
-// and are still needed.  A step counts as if all were.
+// Both are recomputed only for items whose inputs have changed; costs only for values that existed and are still
+// needed. The step count assumes that all were recomputed.
 void LookaheadWalk::find_needs(Position now) {
     const auto items = static_cast<Item>(of_.buffers.size());
     steps_ += items;
@@ -229,7 +229,7 @@ void LookaheadWalk::find_needs(Position now) {
     find_needs_below(items, now);
 }
 
-// The same after one eviction: costs change above the item, needs below it.
+// Updates both after one eviction: costs change above the item, needs below it.
 void LookaheadWalk::find_needs_without(Item evicted, Position now) {
     steps_ += static_cast<int64_t>(of_.buffers.size()) / 2;
     find_costs(evicted + 1, now);

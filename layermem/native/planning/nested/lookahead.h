@@ -7,8 +7,8 @@
 //
 //     bytes x (positions to its next need)^a / (seconds to recompute it from what is resident)^b
 //
-// is evicted; the next need counts the recomputations of evicted values that read it.  Where the next op lacks a value,
-// its producer runs again, and before it the producers of what that lacks.
+// is evicted; the next need counts the recomputations of evicted values that read it.  If the next op lacks a value,
+// its producer runs again, preceded by the producers of its missing inputs.
 //
 // source  DTR (Kirisame et al., ICLR 2021) evicts by bytes x staleness / cost online; here the future stands in for the
 //         past, as in Belady's rule
@@ -24,27 +24,26 @@
 
 namespace layermem::planning::nested {
 
-// Exponents of the score in halves, so that it takes square roots and products alone: the same bits on every machine.
+// Exponents of the score in halves, so that it needs only square roots and products: the same bits on every machine.
 struct Exponents {
     int distance, cost;
 };
 
-// What a recomputation costs in the score: the seconds of its ops, or one for each op.
+// The cost of a recomputation in the score: the seconds of its ops, or one for each op.
 enum class CostOf { kSeconds, kOps };
 
 class LookaheadWalk {
   public:
     // The arguments are those of OrderItems, and
-    // dropped    those of the evictable buffers that are evicted before the op at `drop_at`, whatever the budget
     LookaheadWalk(const LayoutGraph& graph, std::vector<OpId> order, const std::vector<BufferId>& evictable,
                   const std::vector<BufferId>& dropped, Position drop_at, int overlays,
                   const std::vector<liveness::Gap>& decisions = {});
 
-    // The order with recomputations for `budget_bytes` of everything, persistent buffers included; nothing if an op
-    // does not fit.  The bytes are estimated: LayoutGraph::peak_live_bytes has the exact ones, mostly fewer.
+    // Returns the order with recomputations for `budget_bytes` of everything, persistent buffers included; none if an
+    // op does not fit.  The bytes are estimated: LayoutGraph::peak_live_bytes returns the exact ones, mostly fewer.
     std::optional<std::vector<OpId>> run(Bytes budget_bytes, Exponents exponents, CostOf cost_of = CostOf::kSeconds);
     const OrderItems& items() const { return of_; }
-    // Values whose next need or cost was computed so far, over all walks: what a search counts instead of seconds.
+    // Returns the number of values whose next need or cost was computed, over all walks: the unit of search limits.
     int64_t steps() const { return steps_; }
 
   private:
@@ -68,7 +67,7 @@ class LookaheadWalk {
     std::vector<Item> dropped_;
     std::vector<std::vector<Position>> uses_;             // per item: positions that read it
     std::vector<std::vector<Item>> outputs_;              // per item: those whose recomputation reads it
-    std::vector<Position> last_need_;                     // per item: last use of it, or of what is computed from it
+    std::vector<Position> last_need_;                     // per item: last use of it, or of a value computed from it
     std::vector<std::vector<Position>> recomputed_from_;  // per item: producers whose recomputation reads it
 
     // the state of a walk
@@ -81,7 +80,7 @@ class LookaheadWalk {
     std::vector<char> in_chain_;       // per position: its op is about to run again
     std::vector<size_t> next_use_;     // per item: index in uses_
     std::vector<double> need_, cost_;  // per item: position of the next need, seconds to recompute it
-    // Items whose need or cost may be another one by now: few change from one eviction to the next.
+    // Items whose need or cost may have changed: few do from one eviction to the next.
     ItemSet stale_needs_, stale_costs_;
     Position passed_ = 0;  // positions below it are no next uses any more
     Item produced_ = 0;    // items below it are produced at this position or before

@@ -12,7 +12,7 @@
 namespace layermem::planning::nested {
 namespace {
 
-// Exponents 0 to 2, those that often win first: where a net is large, work ends before the last ones.
+// Exponents 0 to 2, the most successful first: in a large net, work ends before the last ones.
 constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 2}, {3, 3}, {2, 0}, {1, 0},
                                     {0, 1}, {0, 2}, {3, 1}, {4, 2}, {4, 3}, {4, 4}, {1, 3}, {2, 4}, {3, 4},
                                     {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
@@ -112,8 +112,8 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
         polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, settings_, interrupt));
 }
 
-// The dynamic program over blocks estimates bytes, so for each level its units are bisected by what `live_bytes` says of
-// one order after the other.
+// The dynamic program over blocks estimates bytes, so for each level its units are bisected by the exact `live_bytes`
+// of one order after the other.
 void NestedPlanner::visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels,
                                        const Interrupt& interrupt,
                                        const std::function<Bytes(std::vector<OpId>)>& live_bytes) const {
@@ -168,11 +168,11 @@ Bytes NestedPlanner::least_mixed_bytes(const Offloads& offloads) const {
     return most;
 }
 
-// Walks within somewhat more bytes than the budget recompute less; offloads then make them fit.
+// Walks within slightly more bytes than the budget recompute less; offloads then make them fit.
 std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                                    const Offloads& offloads, Seconds limit_seconds,
                                                    const Interrupt& interrupt) const {
-    // Plans of `starts` may run the ops in another order, where other bytes meet.
+    // Plans of `starts` may run the ops in another order, in which other buffers are live together.
     if (starts.empty() && least_mixed_bytes(offloads) > budget_bytes) return std::nullopt;
     LocalSearch search(graph_, evictable_, is_dropped_, overlays_, offloads, settings_);
     LookaheadWalk walk(graph_, order_, evictable_, dropped_, drop_at_, overlays_,
@@ -283,8 +283,8 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     return *least;
 }
 
-// Each recomputation once, the dearest first, out of the order if the rest fits.  Work counts as if orders were measured
-// whole.
+// Tries each recomputation once, the most expensive first, and removes it if the rest fits.  Work counts as if orders
+// were measured whole.
 NestedPlan NestedPlanner::remove_needless(NestedPlan plan, Bytes budget_bytes, int64_t work_end,
                                           const Interrupt& interrupt) {
     EditableOrder order(graph_, plan.order, overlays_);

@@ -42,23 +42,23 @@ class NestedPlanner {
     NestedPlanner(const NestedPlanner&) = delete;
     NestedPlanner& operator=(const NestedPlanner&) = delete;
 
-    // The plan with the least recomputation that was found within the budget, or none.  `starts` are orders of other
-    // planners, which take part.  `work_percent`: of the usual limits of the search; `edits`: that annealing of the best
-    // plan tries.
+    // Returns the plan with the least recomputation that was found within the budget, or none.  `starts` are orders of
+    // other planners, which are candidates too.  `work_percent` scales the usual limits of the search; `edits` limits
+    // the annealing of the best plan.
     std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                    int64_t work_percent, int64_t edits, const Interrupt& interrupt);
-    // Those of walks and of the dynamic program that fit, which plan() begins with; the last ones are kept.
+    // Returns the fitting results of walks and of the dynamic program, the starts of plan(); the last are cached.
     const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
-    // The quickest plan that was found within the budget, copies to the host included, or none.  `limit_seconds` are
-    // those of a plan that is known: what takes longer before it is improved is left.  It begins with walks and `starts`,
-    // and where none of these leads to a plan with the dynamic program over blocks.
+    // Returns the quickest plan that was found within the budget, copies to the host included, or none.  Candidates
+    // that take longer than `limit_seconds`, those of a known plan, before they are improved are skipped.  The starts
+    // are walks and `starts`; if none of these leads to a plan, the dynamic program over blocks.
     std::optional<MixedPlan> mixed_plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
                                         const Offloads& offloads, Seconds limit_seconds,
                                         const Interrupt& interrupt) const;
-    // No mixed plan that runs the ops in this order needs fewer bytes: those of an op's operands and workspace, less all
-    // its overlays, and of what is in use then and can neither be evicted nor copied to the host.
+    // Returns bytes below which no mixed plan with this order of ops can be: the operands and workspace of an op, less
+    // all its overlays, plus the values in use that can neither be evicted nor copied to the host.
     Bytes least_mixed_bytes(const Offloads& offloads) const;
-    // The plan of the fewest live bytes that was found.
+    // Returns the plan of the fewest live bytes that was found.
     NestedPlan minimum(const Interrupt& interrupt);
 
   private:

@@ -45,8 +45,8 @@ Form OrderItems::make_form(const LayoutGraph& graph, OpId id, int overlays) cons
     return form;
 }
 
-// Where what is not evictable lies: as when every op runs once.  A recomputation may read some of it later, which the
-// exact bytes of the result count.
+// Lifetimes of buffers that are not evictable, as if every op ran once.  A recomputation may read some of them later,
+// which the exact bytes of the result include.
 void OrderItems::count_other_bytes(const LayoutGraph& graph, int overlays,
                                    const std::vector<liveness::Gap>& decisions) {
     const auto n = static_cast<Position>(order.size());

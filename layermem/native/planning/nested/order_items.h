@@ -1,4 +1,4 @@
-// The values of an order that may be recomputed, numbered as items, and what each op of the order does with them.
+// The values of an order that may be recomputed, numbered as items, and their uses by each op of the order.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ using liveness::Position;
 
 using Item = int32_t;  // index of an evictable buffer, in the order of producers: an op's inputs have lower numbers
 
-// An op, or its recomputation, as far as items go.
+// The items of an op, or of its recomputation.
 struct Form {
     std::vector<Item> reads, writes;
     struct Overlay {

@@ -24,7 +24,7 @@ class Random {
         return x ^ (x >> 31);
     }
     size_t below(size_t count) { return static_cast<size_t>(((bits() >> 32) * count) >> 32); }
-    // About exponential, of mean 1: the binary logarithm of a uniform number, linear between powers of two.
+    // Returns about an exponential number of mean 1: log2 of a uniform number, linear between powers of two.
     double exponential() {
         const uint64_t x = bits() | 1;
         const int zeros = __builtin_clzll(x);
@@ -107,7 +107,7 @@ class Annealing {
         remove_with_sources(slot);
         if (kind == 1) return true;
         if (kind == 2) return insert_random();
-        // Back at another place: before a reader of what it writes.
+        // Inserts it again at another place: before a reader of its results.
         const auto& writes = graph_.ops()[graph_.ops()[op].recompute].writes;
         const BufferId b = writes[random_.below(writes.size())];
         Slot reader = -1;
@@ -119,7 +119,7 @@ class Annealing {
         return reader >= 0 && insert(op, reader);
     }
 
-    // Recomputes a value where it lies, large or for long, and keeps what fits in its place instead.
+    // Recomputes a large or long-lived value, and keeps values that fit in its bytes instead.
     bool exchange() {
         const Seconds limit = limit_;
         limit_ += settings_.exchange_seconds * mean_seconds_;
@@ -138,7 +138,7 @@ class Annealing {
         return evicted;
     }
 
-    // Recomputes something before an op that reads it.
+    // Recomputes a value before an op that reads it.
     bool insert_random() {
         const Slot slot = order_.occupied()[random_.below(order_.occupied().size())];
         const auto& reads = order_.form(slot).reads;
@@ -148,7 +148,7 @@ class Annealing {
         return insert(producer_[b], slot);
     }
 
-    // The recomputation of an op before a slot, and before it of what it reads, if that is not there: mostly.
+    // Inserts the recomputation of an op before a slot, preceded by those of its missing inputs, if possible.
     bool insert(OpId op, Slot slot, Seconds after = 0) {
         after += graph_.ops()[graph_.ops()[op].recompute].seconds;
         if (order_.recompute_seconds() + after > limit_) return false;
@@ -163,7 +163,7 @@ class Annealing {
         return true;
     }
 
-    // And the recomputations that nothing reads any more.
+    // Removes also the recomputations that nothing reads any more.
     void remove_with_sources(Slot slot) {
         std::vector<Slot> sources;
         for (BufferId b : order_.form(slot).reads) sources.push_back(order_.write_before(b, slot));
@@ -174,8 +174,8 @@ class Annealing {
                 remove_with_sources(source);
     }
 
-    // Recomputes a value that the op at the slot does not touch before its next use: the one that frees most bytes for
-    // longest, for the seconds that it costs, of some that are resident.
+    // Recomputes a value that the op at the slot does not touch before its next use: of some resident ones, the one
+    // that frees most bytes for longest per second of its recomputation.
     bool evict_at(Slot slot) {
         if (evictable_.empty()) return false;
         double most = 0;
@@ -197,7 +197,7 @@ class Annealing {
         return best >= 0 && insert(producer_[best], order_.use_from(best, slot + 1));
     }
 
-    // Of a recomputation before the slot, with those that it needs; what two of them share counts twice.
+    // Returns the seconds of a recomputation before the slot, with those that it needs; a shared one counts twice.
     Seconds chain_seconds(OpId op, Slot slot, int most) const {
         const liveness::Op& again = graph_.ops()[graph_.ops()[op].recompute];
         Seconds seconds = again.seconds;

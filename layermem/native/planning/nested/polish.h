@@ -1,16 +1,16 @@
 // Simulated annealing over orders with recomputations: less recomputation within the same budget.
 //
-//     remove    a recomputation, and those that ran for it alone
-//     insert    the recomputation of what an op reads, right before the op, with those that it needs
+//     remove    a recomputation, and those that ran only for it
+//     insert    the recomputation of an op's input, right before the op, with the recomputations that it needs
 //     move      the one, then the other
 //     exchange  a value that lies over many ops is recomputed, and in its bytes as much is kept as fits: a large
 //               boundary gives way to several recomputations at once
 //
-// Where an edit exceeds the budget, values that the op at the peak does not touch are recomputed before their next use, until
-// it fits or is undone.  The order of the ops' first runs stays.
+// If an edit exceeds the budget, values that the op at the peak does not touch are recomputed before their next use,
+// until it fits or is undone.  The order of the ops' first runs stays.
 //
-// Random numbers and temperatures are made of integers, products and quotients: the same input gives the same plan on
-// every machine.
+// Random numbers and temperatures are computed from integers, products and quotients: the same input gives the same
+// plan on every machine.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace layermem::planning::nested {
 
-// `order` runs within `budget_bytes`; `evictable` buffers may be recomputed, but nothing that writes one of `dropped`
-// is moved.  `edits` are tried.  `interrupt` is called now and then; it may throw.
+// `order` runs within `budget_bytes`; `evictable` buffers may be recomputed, but writers of `dropped` buffers are not
+// moved.  `edits` is the number of attempts.  `interrupt` is called now and then; it may throw.
 std::vector<liveness::OpId> polish(const liveness::LayoutGraph& graph, const std::vector<liveness::OpId>& order,
                                    const std::vector<liveness::BufferId>& evictable,
                                    const std::vector<liveness::BufferId>& dropped, int overlays, Bytes budget_bytes,

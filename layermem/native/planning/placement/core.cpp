@@ -1,6 +1,6 @@
-// Extraction of a core, and the way back from its solution to one of the whole problem.
+// Extracts a core, and turns its solution into one of the whole problem.
 //
-// Both directions keep ids apart: `origin` maps a residency of the part to its id in the whole problem.
+// Ids are different in both problems: `origin` maps a residency of the part to its id in the whole problem.
 #include "planning/placement/core.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // The part of a problem that decides its height: residencies alive where most bytes are.
 //
 // A deep net has thousands of short residencies at ticks that are far from the peak.  They fit around the others
-// whatever the others' offsets are, so the search need not see them: it solves the core, and the rest is packed around
-// the solution of the core.
+// whatever the others' offsets are, so the search ignores them: it solves the core, and the rest is packed around the
+// solution of the core.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@
 namespace layermem::planning::placement {
 
 struct Core {
-    Problem problem;                  // with sections of its own, and without fixed residencies
+    Problem problem;                  // with its own sections, and without fixed residencies
     std::vector<ResidencyId> origin;  // per residency of the core: its id in the whole problem
 };
 

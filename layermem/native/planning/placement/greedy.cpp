@@ -1,7 +1,7 @@
 // Greedy placement: five orders times two fits, at most ten passes.
 //
-// Training steps are kind to it: on most nets one of the orders reaches the bound, and the exact search is not needed.
-// An order sorts by one property; which one suits depends on the net, so all are tried.
+// On most nets one of the orders reaches the bound, and the exact search is not needed.  An order sorts by one
+// property; the best one depends on the net, so all are tried.
 #include "planning/placement/greedy.h"
 
 #include <algorithm>
@@ -26,22 +26,22 @@ Order sort_by(const Problem& problem, Key key) {
     return order;
 }
 
-// Large ones first, as in bin packing: small ones fill the gaps that are left.
+// Large residencies first, as in bin packing: small ones fill the remaining gaps.
 Order by_size(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return r.size; });
 }
 
-// Long ones first: they are the walls between which short ones are stacked.
+// Long residencies first: they are the walls between which short ones are stacked.
 Order by_lifetime(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return r.end - r.begin; });
 }
 
-// In floating point: sizes times sections may exceed 64 bits.
+// Areas are floating point: sizes times sections may exceed 64 bits.
 Order by_area(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return static_cast<double>(r.size) * (r.end - r.begin); });
 }
 
-// In the order of allocation, as an allocator at run time would see them.
+// The order of allocation, as in an allocator at run time.
 Order by_start(const Problem& p) {
     return sort_by(p, [](const Residency& r) { return -r.begin; });
 }
@@ -60,7 +60,7 @@ class RangeMaximum {
         }
     }
 
-    // Of sections [begin, end): two rows that overlap cover any range.
+    // Returns the maximum of sections [begin, end): two rows that overlap cover any range.
     Granules of(Section begin, Section end) const {
         int level = 0;
         while (2 << level <= end - begin) ++level;
@@ -105,7 +105,7 @@ Solution pack(const Problem& problem, const Order& order, Fit fit, StepBudget& b
     return solution;
 }
 
-// First fit under every rule comes before best fit under any: it is the quicker one, and seldom the higher one.
+// First fit under every rule comes before best fit under any: it is quicker, and seldom higher.
 NamedSolution pack_best(const Problem& problem, StepBudget& budget) {
     NamedSolution best{{{}, std::numeric_limits<Granules>::max()}, ""};
     for (Fit fit : {Fit::first, Fit::best}) {

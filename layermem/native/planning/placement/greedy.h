@@ -23,7 +23,7 @@ struct NamedSolution {
     Solution solution;
     std::string method;
 };
-// The lowest solution over all rules and fits; the first one that reaches the target ends the trials.
+// Returns the lowest solution over all rules and fits; the first one that reaches the target ends the trials.
 NamedSolution pack_best(const Problem& problem, StepBudget& budget);
 
 }  // namespace layermem::planning::placement

@@ -24,8 +24,8 @@ void OffsetList::Chunk::summarize() {
     }
 }
 
-// One pass by rising offset over the entries that overlap in time.  `top` is the highest top so far, so the gap below
-// an entry reaches from `top` to its bottom.
+// Makes one pass by rising offset over the entries that overlap in time.  `top` is the highest top so far, so the gap
+// below an entry reaches from `top` to its bottom.
 Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit fit, int64_t& steps) const {
     Granules top = floor;
     Granules chosen = -1;
@@ -33,7 +33,7 @@ Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit
     for (const Chunk& chunk : chunks_) {
         ++steps;
         if (chunk.begin >= residency.end || chunk.end <= residency.begin) continue;
-        // Where every entry counts, the summary covers all gaps: those within, and the one below the first entry.
+        // If every entry counts, the summary covers all gaps: those within, and the one below the first entry.
         bool all_overlap = chunk.latest < residency.end && chunk.earliest > residency.begin;
         if (all_overlap && std::max(chunk.widest_gap, chunk.entries.front().bottom - top) < residency.size) {
             top = std::max(top, chunk.top);
@@ -54,7 +54,7 @@ Granules OffsetList::find_offset(const Residency& residency, Granules floor, Fit
     return chosen >= 0 ? chosen : top;
 }
 
-// A chunk that is full is split in halves, as a node of a B-tree is.
+// A full chunk is split in halves, like a node of a B-tree.
 void OffsetList::insert(const Residency& residency, Granules offset, int64_t& steps) {
     steps += kMaxChunkEntries;  // the price of the insertion and the summary, whatever the size of the chunk
     Entry entry{residency.begin, residency.end, offset, offset + residency.size};
@@ -84,7 +84,7 @@ OffsetIndex::OffsetIndex(const Problem& problem) : floor_(problem.floor) {
     slice_width_ = std::max(kMinSliceWidth, (problem.sections + kMaxSlices - 1) / kMaxSlices);
     slices_.resize((problem.sections + slice_width_ - 1) / slice_width_);
     for (size_t i = 0; i < problem.fixed.size(); ++i) {
-        // What ends at or below the floor cannot collide with a residency that lies above it.
+        // A residency that ends at or below the floor cannot collide with one that lies above it.
         if (problem.fixed_offset[i] + problem.fixed[i].size > floor_) insert(problem.fixed[i], problem.fixed_offset[i]);
     }
 }

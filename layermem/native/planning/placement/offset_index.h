@@ -23,7 +23,7 @@ enum class Fit {
 //             +-------------------> sections
 class OffsetList {
   public:
-    // The offset >= floor at which `residency` overlaps with none.  Both functions add what they inspect to `steps`.
+    // Returns the offset >= floor at which `residency` overlaps with none.  Both functions add to `steps`.
     Granules find_offset(const Residency& residency, Granules floor, Fit fit, int64_t& steps) const;
     void insert(const Residency& residency, Granules offset, int64_t& steps);
 

@@ -1,10 +1,10 @@
 // Entry point of placement: from bytes and ticks to the problem of the algorithms, and back.
 //
 //      validate              arrays of one length, sizes whose sum does not overflow
-//      build_problem         ticks to sections, bytes to granules; fixed residencies apart from free ones
+//      build_problem         ticks to sections, bytes to granules; fixed residencies separated from free ones
 //      stack_full_lifetime   residencies of the whole step at the bottom, without search
 //      pack_best             greedy rules, which reach the bound on most training steps
-//      tighten               exact search below the greedy height, where they do not
+//      tighten               exact search below the greedy height, otherwise
 //      expand                back to the whole problem, then to bytes
 #include "planning/placement/place.h"
 
@@ -109,11 +109,11 @@ void reject_overlapping_fixed(const IndexedProblem& indexed) {
     }
 }
 
-// Reduction, then greedy rules, then exact search where the best greedy height is above the target.
+// Reduces, applies greedy rules, then searches exactly if the best greedy height is above the target.
 NamedSolution solve(const Problem& problem, StepBudget& budget) {
     Reduction reduction = stack_full_lifetime(problem);
     NamedSolution best{{{}, 0}, "stacked"};
-    // Where everything lives for the whole step, the stack is the solution.
+    // If everything lives for the whole step, the stack is the solution.
     if (!reduction.problem.residencies.empty()) {
         best = pack_best(reduction.problem, budget);
         Solution tight = tighten(reduction.problem, best.solution, budget);
@@ -125,7 +125,7 @@ NamedSolution solve(const Problem& problem, StepBudget& budget) {
 
 }  // namespace
 
-// Offsets of residencies that occupy no bytes are the floor, those of fixed ones what was requested.
+// Offsets of residencies that occupy no bytes are the floor; fixed ones have the requested offset.
 Placement place(const PlacementRequest& request, const Poll& poll) {
     auto started = std::chrono::steady_clock::now();
     validate(request);
@@ -151,7 +151,7 @@ Placement place(const PlacementRequest& request, const Poll& poll) {
     return placement;
 }
 
-// Intervals are half-open: at one tick, what ends and what begins cancel in one entry of the map.
+// Intervals are half-open: ends and begins of one tick cancel in one entry of the map.
 LiveProfile live_profile(const PlacementRequest& request) {
     validate(request);
     std::map<Tick, Bytes> change;

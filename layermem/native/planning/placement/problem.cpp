@@ -39,7 +39,7 @@ Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Resi
     return sections;
 }
 
-// Differences at the borders first, then their running sum: O(residencies + sections).
+// Computes differences at the borders, then their running sum: O(residencies + sections).
 std::vector<Granules> section_loads(const std::vector<Residency>& residencies, Section sections) {
     std::vector<Granules> load(sections + 1, 0);
     for (const Residency& r : residencies) {
@@ -52,10 +52,10 @@ std::vector<Granules> section_loads(const std::vector<Residency>& residencies, S
     return load;
 }
 
-// Two bounds: the top of each fixed residency, and the load of each section above the floor, to which a fixed
-// residency contributes the part of it that lies above the floor.
+// Two bounds: the top of each fixed residency, and the load of each section above the floor, including the parts of
+// fixed residencies above the floor.
 void set_bound(Problem& problem) {
-    // Below the floor only fixed residencies lie, so the load above it is what must fit on top of it.
+    // Only fixed residencies lie below the floor, so the load above it must fit on top of it.
     std::vector<Residency> above_floor = problem.residencies;
     Granules bound = 0;
     for (size_t i = 0; i < problem.fixed.size(); ++i) {

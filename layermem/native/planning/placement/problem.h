@@ -48,13 +48,13 @@ struct Lifespan {
 // may be empty.
 Section assign_sections(const std::vector<Lifespan>& lifespans, std::vector<Residency>& residencies);
 
-// The sum of the sizes alive in each section.
+// Returns the sum of the sizes alive in each section.
 std::vector<Granules> section_loads(const std::vector<Residency>& residencies, Section sections);
 
 // Sets problem.bound, and raises problem.target to it.
 void set_bound(Problem& problem);
 
-// The highest granule that a residency, fixed or with an offset of `offset`, reaches.
+// Returns the highest granule that a residency, fixed or with an offset of `offset`, reaches.
 Granules solution_height(const Problem& problem, const std::vector<Granules>& offset);
 
 }  // namespace layermem::planning::placement

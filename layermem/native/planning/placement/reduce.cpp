@@ -10,7 +10,7 @@
 namespace layermem::planning::placement {
 namespace {
 
-// The part of a fixed residency above the floor; what lies below the floor conflicts with nothing.
+// Returns the part of a fixed residency above the floor; the part below the floor conflicts with nothing.
 Residency clip_to_floor(const Problem& problem, size_t fixed) {
     Residency part = problem.fixed[fixed];
     Granules bottom = std::max(problem.floor, problem.fixed_offset[fixed]);
@@ -18,8 +18,8 @@ Residency clip_to_floor(const Problem& problem, size_t fixed) {
     return part;
 }
 
-// The level up to which fixed residencies and floor fill every section without a hole, or -1 if there is none.
-// A section is without a hole if the sizes above its floor add up to its ground level.
+// Returns the level up to which fixed residencies and floor fill every section without a hole, or -1 if there is none.
+// A section has no hole if the sizes above its floor add up to its ground level.
 Granules find_solid_level(const Problem& problem) {
     std::vector<Residency> parts;
     parts.reserve(problem.fixed.size());
@@ -34,7 +34,7 @@ Granules find_solid_level(const Problem& problem) {
 
 }  // namespace
 
-// By falling top, each fixed residency gives its top to those of its sections that have no level yet.
+// By falling top, each fixed residency sets the level of its sections that have none yet.
 std::vector<Granules> ground_levels(const Problem& problem) {
     auto top = [&](size_t i) { return problem.fixed_offset[i] + problem.fixed[i].size; };
     std::vector<size_t> highest;
@@ -44,8 +44,8 @@ std::vector<Granules> ground_levels(const Problem& problem) {
     std::sort(highest.begin(), highest.end(), [&](size_t a, size_t b) { return top(a) > top(b); });
     // Sections that no fixed residency touches keep the floor as their level.
     std::vector<Granules> ground(problem.sections, problem.floor);
-    // open[s] == s: section s has no level yet.  Else a link towards the next one that has none: a disjoint-set forest
-    // whose paths are halved on the way, so that each section is set once in nearly constant time.
+    // open[s] == s: section s has no level yet.  Otherwise it links towards the next one without a level: a
+    // disjoint-set forest with path halving, so that each section is set once in nearly constant time.
     std::vector<Section> open(problem.sections + 1);
     std::iota(open.begin(), open.end(), 0);
     auto next_open = [&](Section s) {

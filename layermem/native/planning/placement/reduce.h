@@ -1,8 +1,8 @@
-// What needs no search: residencies alive all the time (weights, gradients, momentum) are stacked at the bottom.
+// The part without search: residencies alive all the time (weights, gradients, momentum) are stacked at the bottom.
 //
-// The height of an optimal solution does not change: such a residency parts every solution into what lies below it and
-// what lies above it, and the two can be swapped.  That holds on level ground only, so the fixed residencies must fill
-// everything below a common level, or there must be none.
+// The height of an optimal solution does not change: such a residency divides every solution into a part below and a
+// part above it, which can be swapped.  That requires level ground, so the fixed residencies must fill everything below
+// a common level, or there must be none.
 #pragma once
 
 #include <vector>
@@ -19,10 +19,10 @@ struct Reduction {
 
 Reduction stack_full_lifetime(const Problem& problem);
 
-// The solution of the whole problem that belongs to a solution of the reduced one.
+// Returns the solution of the whole problem that corresponds to a solution of the reduced one.
 Solution expand(const Problem& problem, const Reduction& reduction, const Solution& solution);
 
-// Per section, the lowest level above all fixed residencies (and above whatever lies beneath them).
+// Returns, per section, the lowest level above all fixed residencies (and above everything beneath them).
 std::vector<Granules> ground_levels(const Problem& problem);
 
 }  // namespace layermem::planning::placement

@@ -83,7 +83,7 @@ void Skyline::index_by_section() {
     }
 }
 
-// Establishes both invariants of the header from the ground.  The trail is empty afterwards: undo(0) comes back here.
+// Establishes both invariants of the header from the ground, with an empty trail: undo(0) restores this state.
 bool Skyline::initialize() {
     for (size_t i = 0; i < residencies_.size(); ++i) {
         const Residency& r = residencies_[i];
@@ -132,9 +132,9 @@ void Skyline::undo(size_t mark) {
     }
 }
 
-// No unplaced residency of sections [begin, end) lies below `upto` from now on.  First the least offsets rise, each
-// residency seen once: in the first section all that are alive, then those that start.  Then the levels follow, in
-// these sections and in all others that lost their witness.
+// Raises the offsets of unplaced residencies of sections [begin, end) to at least `upto`.  First the least offsets
+// rise, each residency visited once: in the first section all that are alive, then those that start.  Then the levels
+// follow, in these sections and in all others that lost their witness.
 bool Skyline::raise(Section begin, Section end, Granules upto) {
     bool fits = true;
     // Their levels change in any case; those of other sections only if a witness moves.
@@ -159,7 +159,7 @@ bool Skyline::raise(Section begin, Section end, Granules upto) {
     return fits;
 }
 
-// The sections whose level r was the witness of become stale.
+// Marks the sections stale whose level r was the witness of.
 void Skyline::drop_witness(ResidencyId r) {
     // The loop ends when all of them are found, which spares the rest of the lifespan.
     Granules left = witness_count_[r];
@@ -197,8 +197,8 @@ void Skyline::set_witness(Section s, ResidencyId r) {
     set(witness_[s], r);
 }
 
-// A sum over sections, so that it does not depend on the order in which the residencies were placed.  Ranges are split
-// where no unplaced residency crosses, so each unplaced one of a range starts in it and is counted exactly once.
+// The hash is a sum over sections, so it does not depend on the order in which the residencies were placed.  Ranges are
+// split where no unplaced residency crosses, so each unplaced one of a range starts in it and is counted exactly once.
 uint64_t Skyline::fingerprint(Section begin, Section end) const {
     uint64_t state = mix((uint64_t{static_cast<uint32_t>(begin)} << 32) + static_cast<uint32_t>(end));
     for (Section s = begin; s < end; ++s) {

@@ -24,7 +24,7 @@ class Skyline {
     // `ground` is the level of each section before any residency is placed; nothing may rise above `height`.
     Skyline(const std::vector<Residency>& residencies, const std::vector<Granules>& ground, Granules height);
 
-    // Each returns false when some residency or section no longer fits below the height; undo() then.
+    // Each returns false if some residency or section no longer fits below the height; then call undo().
     bool initialize();                           // once, before anything else
     bool place(ResidencyId r);                   // at least_offset(r)
     bool leave_empty(Section s, Granules upto);  // no unplaced residency of s lies below `upto`
@@ -35,13 +35,13 @@ class Skyline {
     Section sections() const { return static_cast<Section>(level_.size()); }
     Granules height() const { return height_; }
     Granules level(Section s) const { return level_[s]; }  // the height itself where nothing is unplaced
-    // What section s can lose to empty granules: height, less level and unplaced sizes.
+    // Returns the granules of section s that may stay empty: height, less level and unplaced sizes.
     Granules slack(Section s) const { return height_ - level_[s] - load_[s]; }
     Granules least_offset(ResidencyId r) const { return least_offset_[r]; }
     bool is_unplaced(ResidencyId r) const { return unplaced_[r]; }
-    // Whether an unplaced residency is alive on both sides of the border between sections s - 1 and s.
+    // Returns whether an unplaced residency is alive on both sides of the border between sections s - 1 and s.
     bool is_crossed(Section s) const { return crossing_[s] > 0; }
-    // A hash of the state of sections [begin, end): their levels and their unplaced residencies.
+    // Returns a hash of the state of sections [begin, end): their levels and their unplaced residencies.
     uint64_t fingerprint(Section begin, Section end) const;
 
     struct Span {
@@ -49,7 +49,7 @@ class Skyline {
         const ResidencyId* begin() const { return first; }
         const ResidencyId* end() const { return last; }
     };
-    // Residencies of a section, placed or not; and those whose first section it is.
+    // Return the residencies of a section, placed or not; and those whose first section it is.
     Span alive(Section s) const { return {alive_.data() + alive_at_[s], alive_.data() + alive_at_[s + 1]}; }
     Span starting(Section s) const { return {alive_.data() + starting_at_[s], alive_.data() + alive_at_[s + 1]}; }
 

@@ -1,4 +1,4 @@
-// The strategy around the exact search: which part of the problem, below which height, with how many steps.
+// The strategy around the exact search: the part of the problem, the height, and the number of steps of each run.
 //
 // Exact searches have heavy-tailed run times: a run ends soon or hardly ever.  So each run has a failure limit, and the
 // next one differs in its branching order.  Nogoods are kept from run to run, so that none repeats the failures of
@@ -42,7 +42,7 @@ BranchingOrder make_order(const std::vector<Residency>& residencies, Granules he
     for (size_t i = 0; i < residencies.size(); ++i) {
         const Residency& r = residencies[i];
         weight[i] = power[0] * std::log(r.end - r.begin) + power[1] * std::log(r.size);
-        // A sum of four uniform numbers in place of a normal one: std::normal_distribution differs between libraries.
+        // A sum of four uniform numbers replaces a normal one: std::normal_distribution differs between libraries.
         for (int k = 0; k < 4 && round >= kPowerCount; ++k) {
             weight[i] += kNoise * std::sqrt(3.0) * (static_cast<double>(random() >> 11) * 0x1p-53 - 0.5);
         }
@@ -79,15 +79,15 @@ SearchResult search_below(const Problem& problem, Granules height, int64_t max_s
     return SearchResult::undecided;
 }
 
-// Whether the index of the search fits in memory and its construction in the steps.
+// Returns whether the index of the search fits in memory and its construction in the steps.
 bool is_searchable(const Problem& problem) {
     int64_t entries = 0;
     for (const Residency& r : problem.residencies) entries += r.end - r.begin;
     return entries <= kMaxSearchEntries;
 }
 
-// Cores of a problem without fixed residencies, the smallest first.  A solution of a core that reaches the target is
-// one of the whole if the rest can be packed around it.
+// Searches cores of a problem without fixed residencies, the smallest first.  A solution of a core that reaches the
+// target is one of the whole if the rest can be packed around it.
 Solution search_cores(const Problem& problem, const Solution& start, StepBudget& budget) {
     for (double share : kCoreShares) {
         Core core = extract_core(problem, share);
@@ -104,8 +104,8 @@ Solution search_cores(const Problem& problem, const Solution& start, StepBudget&
     return start;
 }
 
-// The whole problem at falling heights: first at the target, with most of the steps; then by bisection between the
-// best height and the highest one that failed, each with a third of the remaining steps.
+// Searches the whole problem at falling heights: first at the target, with most of the steps; then by bisection between
+// the best height and the highest one that failed, each with a third of the remaining steps.
 Solution search_heights(const Problem& problem, const Solution& start, StepBudget& budget) {
     Solution best = start;
     Granules infeasible = problem.target - 1;  // proven: no solution is this low

@@ -10,7 +10,7 @@ namespace layermem::planning::placement {
 // memory, and the steps do not suffice for one descent.
 constexpr int64_t kMaxSearchEntries = int64_t{1} << 25;
 
-// A solution no higher than `start`; `start` itself where the budget does not suffice for a lower one.
+// Returns a solution no higher than `start`; `start` itself if the budget does not suffice for a lower one.
 Solution tighten(const Problem& problem, const Solution& start, StepBudget& budget);
 
 }  // namespace layermem::planning::placement

@@ -42,13 +42,13 @@ ValleySearch::ValleySearch(const std::vector<Residency>& residencies, const std:
     is_root_feasible_ = skyline_.initialize();
 }
 
-// Depth first, with an explicit stack of decisions.  A range is taken from the queue, a decision is opened on it, its
-// next branch that does not fail at once is taken, and what is left of the range is split and queued.  When a decision
-// has no branch left, its state becomes a nogood and the search returns to its parent: the decision whose range it is
-// part of, not the one before it in time, which may concern another range (backjumping).
+// Searches depth first, with an explicit stack of decisions.  A range is taken from the queue, a decision is opened on
+// it, its next branch that does not fail at once is taken, and the rest of the range is split and queued.  When a
+// decision has no branch left, its state becomes a nogood and the search returns to its parent: the decision whose
+// range it is part of, not the previous decision in time, which may concern another range (backjumping).
 SearchResult ValleySearch::run(const BranchingOrder& order, int64_t max_failures, StepBudget& budget) {
     if (!is_root_feasible_) return SearchResult::infeasible;
-    // Back to the state after initialize(); the nogoods of earlier runs stay valid.
+    // Restores the state after initialize(); the nogoods of earlier runs stay valid.
     skyline_.undo(0);
     decisions_.clear();
     candidates_.clear();
@@ -65,7 +65,7 @@ SearchResult ValleySearch::run(const BranchingOrder& order, int64_t max_failures
             d = decisions_[d].parent;
         }
         if (d < 0) return SearchResult::infeasible;
-        // Whatever was decided after decision d is gone with its placements.
+        // Decisions after d have been undone with their placements.
         const Decision& current = decisions_[d];
         decisions_.resize(d + 1);
         candidates_.resize(current.candidates_end);
@@ -95,7 +95,7 @@ int32_t ValleySearch::split(Section begin, Section end, int32_t parent, int32_t 
     return next;
 }
 
-// Opens a decision on some section of the range; false where the state is a nogood.
+// Opens a decision on some section of the range; false if the state is a nogood.
 bool ValleySearch::open_decision(const Range& range, const BranchingOrder& order) {
     Decision d{};
     d.begin = d.section = range.begin;
@@ -152,8 +152,8 @@ bool ValleySearch::advance(Decision& d) {
     }
 }
 
-// A residency alive throughout a range with a level floor, or -1.  It can lie at the bottom without loss: what is below
-// it and what is above it never overlap in address, so below and above can be swapped.
+// Returns a residency alive throughout a range with a level floor, or -1.  It can lie at the bottom without loss:
+// residencies below and above it never overlap in address, so both parts can be swapped.
 ResidencyId ValleySearch::find_spanning(const Range& range) const {
     for (Section s = range.begin + 1; s < range.end; ++s) {
         if (skyline_.level(s) != skyline_.level(range.begin)) return -1;
@@ -165,8 +165,8 @@ ResidencyId ValleySearch::find_spanning(const Range& range) const {
     return -1;
 }
 
-// Of all valleys of the range, the section with the least (slack + bias) * branches; among equal ones the lowest floor.
-// A section with a single branch is forced: it comes before all others.
+// Chooses, of all valleys of the range, the section with the least (slack + bias) * branches; among equal ones the
+// lowest floor.  A section with a single branch is forced: it comes before all others.
 ValleySearch::Valley ValleySearch::choose_valley(const Range& range, Granules slack_bias) {
     const Section begin = range.begin;
     const Section end = range.end;
@@ -192,7 +192,7 @@ ValleySearch::Valley ValleySearch::choose_valley(const Range& range, Granules sl
     return best;
 }
 
-// How many walls of the valley end level with r, if r lies on the floor next to them: no notch is left there.
+// Returns how many walls of the valley end level with r, if r lies on the floor next to them: no notch is left there.
 int ValleySearch::count_flush_walls(ResidencyId id, const Valley& v, const Range& range) const {
     const Residency& r = residencies_[id];
     Granules top = skyline_.level(v.begin) + r.size;
@@ -201,8 +201,8 @@ int ValleySearch::count_flush_walls(ResidencyId id, const Valley& v, const Range
     return left + right;
 }
 
-// Per section of the valley [begin, end), the unplaced residencies that lie within the valley: only they can rest on
-// its floor.  Differences at their ends first, then the running sum.
+// Counts, per section of the valley [begin, end), the unplaced residencies that lie within the valley: only they can
+// rest on its floor.  Differences at their ends come first, then the running sum.
 void ValleySearch::count_candidates(Section begin, Section end) {
     std::fill(candidate_count_.begin() + begin, candidate_count_.begin() + end + 1, 0);
     for (Section s = begin; s < end; ++s) {
@@ -216,9 +216,9 @@ void ValleySearch::count_candidates(Section begin, Section end) {
     for (Section s = begin + 1; s < end; ++s) candidate_count_[s] += candidate_count_[s - 1];
 }
 
-// The least offset in the chosen section if nothing rests on the floor there: what lies lowest in it then rests on a
-// wall of the valley, or on a residency within the valley that is not alive in the section.  -1: the section has too
-// little slack for it.
+// Returns the least offset in the chosen section if nothing rests on the floor there: the lowest residency in it then
+// rests on a wall of the valley, or on a residency within the valley that is not alive in the section.  Returns -1 if
+// the section has too little slack for it.
 Granules ValleySearch::find_empty_upto(const Valley& v, const Range& range) const {
     Granules slack = skyline_.slack(v.section);
     Granules floor = skyline_.level(v.section);

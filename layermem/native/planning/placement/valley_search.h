@@ -8,7 +8,7 @@
 //
 // They hold in any valley, so the search branches on the section with little slack and few branches:
 //   - A section whose level and unplaced load exceed the height ends a branch.
-//   - Where no unplaced residency crosses a border, both sides are searched apart: a failure in one does not undo
+//   - Where no unplaced residency crosses a border, both sides are searched separately: a failure in one does not undo
 //     the other.
 //   - A residency that spans a whole range with a level floor lies at its bottom: no branch at all.
 //   - A failed state (levels and unplaced residencies of a range) is a nogood and is not searched again.
@@ -64,7 +64,7 @@ class ValleySearch {
     int64_t steps() const { return skyline_.steps() + steps_; }
 
   private:
-    // A part of the problem that can be searched apart.  Ranges wait in linked lists inside ranges_.
+    // A part of the problem that can be searched independently.  Ranges wait in linked lists inside ranges_.
     struct Range {
         Section begin, end;
         int32_t parent;  // the decision that left this range, or -1

@@ -19,7 +19,7 @@ void advance(Clock& clock, const Clock& other) {
 // The bytes of one arena.
 class LastAccesses {
   public:
-    // Notes the access, and returns the last ones before it.
+    // Records the access and returns the last ones before it.
     Clock touch(Bytes begin, Bytes end, int stream, Tick tick, bool writes) {
         const auto first = cut(begin), last = cut(end);
         Clock before = kNothing;
@@ -38,7 +38,7 @@ class LastAccesses {
         Bytes begin;  // its end is the begin of the next one
         Clock ticks;
     };
-    // The index of the segment that begins at the offset, which it divides if need be.
+    // Returns the index of the segment that begins at the offset; divides a segment if necessary.
     size_t cut(Bytes offset) {
         const auto next = std::lower_bound(segments_.begin(), segments_.end(), offset,
                                            [](const Segment& segment, Bytes bytes) { return segment.begin < bytes; });
@@ -99,7 +99,7 @@ std::vector<std::pair<Tick, std::vector<Tick>>> find_waits(const TimedAccesses& 
                         if (writes && accessed >= 0) required.push_back(accessed);
                 }
         }
-        // A launch ends at once.  The latest come first, since they may have waited for the others.
+        // A launch ends as a whole.  The latest ticks come first, since they may have waited for the others.
         for (Tick& tick : required) tick = instructions[tick].last;
         std::sort(required.rbegin(), required.rend());
         Clock clock = newest[own];

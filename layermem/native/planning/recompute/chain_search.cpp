@@ -5,7 +5,7 @@
 //      3  edges           those that a chain within the time may use, by these bounds
 //      4  labels          set by set, all non-dominated (time, kept) pairs; the best label of V is the answer
 //
-// Edge costs are lower bounds until phase 4 needs them, so whatever a phase rules out is ruled out for good.
+// Edge costs are lower bounds until phase 4 needs them, so an edge or set that a phase rules out stays ruled out.
 #include "planning/recompute/chain_search.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ ChainSearch::ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes input
 
 // ---- bounds and useful edges --------------------------------------------------------------------------------------
 
-// Edges from a reachable set that fit on top of the least it can keep.
+// Visits edges from a reachable set that fit in addition to the least bytes it can keep.
 template <class Visit>
 void ChainSearch::for_each_edge(SetIndex from, Visit visit) {
     if (!reach_.is_reachable(from)) return;
@@ -50,7 +50,7 @@ void ChainSearch::for_each_edge(SetIndex from, Visit visit) {
     graph_.for_each_edge(from, query_.upto, box, deadline_, visit);
 }
 
-// Suffixes twice: at multipliers far apart, then at some around the best of them.  Prefixes once, at the latter.
+// Computes suffixes twice: at multipliers far apart, then around the best of them; then prefixes, at the latter.
 void ChainSearch::compute_bounds() {
     // Sets are sorted by size and edges lead to larger ones, so falling `from` is a topological order.
     for (int round = 0; round < 2; ++round) {
@@ -72,8 +72,8 @@ void ChainSearch::compute_bounds() {
         });
 }
 
-// A lower bound of chains that use the edge: that of the whole chain, or the sum of those of its two parts, which may
-// have different multipliers.
+// Returns a lower bound of chains that use the edge: the bound of the whole chain, or the sum of the bounds of its two
+// parts, which may have different multipliers.
 Bound ChainSearch::bound_through(SetIndex from, const SegmentEdge& edge) const {
     if (!by_time()) return 0;
     const Bound whole = bounds_.edge_bound(from, edge.to, edge.recompute, charged_bytes(edge.to, edge.kept, edge.peak));
@@ -91,8 +91,7 @@ void ChainSearch::collect_edges() {
         });
 }
 
-// Computes the bounds anew from the edges that are left, many of them exact by now, and drops those that became
-// useless.
+// Computes the bounds again from the remaining edges, many of them exact by now, and drops edges that became useless.
 void ChainSearch::tighten_bounds() {
     if (!by_time()) return;
     bounds_.begin_suffixes();
@@ -131,7 +130,7 @@ std::optional<Chain> ChainSearch::find_best() {
         auto chain = run(kUnlimitedWidth);
         max_recompute_ = most;
         if (chain || limit >= most) return chain;
-        tighten_bounds();  // with what has become exact
+        tighten_bounds();  // with the edges that are exact by now
     }
     return std::nullopt;
 }
@@ -151,7 +150,7 @@ std::optional<Chain> ChainSearch::run(size_t width) {
     select_edges();
     least_kept_.assign(static_cast<size_t>(max_recompute_) + 1, kUnreached);
     least_up_to_.assign(least_kept_.size(), kUnreached);
-    // One label to start with: nothing has run, and the inputs are there.
+    // The first label: nothing has run, and the inputs are resident.
     std::vector<ParetoFront> fronts(sets_.size());
     fronts[0].push_back({0, inputs_});
     // A set's front is final when all smaller sets have been extended.
@@ -165,8 +164,8 @@ std::optional<Chain> ChainSearch::run(size_t width) {
     return trace_back(fronts);
 }
 
-// The front of a set, from those of all sets with an edge to it.  Times are whole quanta, so a table by key replaces a
-// merge: least_kept_[key] is the least kept of all labels with that key, and the front is read off by rising key.
+// Computes the front of a set from those of all sets with an edge to it.  Times are whole quanta, so a table by key
+// replaces a merge: least_kept_[key] is the least kept of all labels with that key, read off by rising key.
 void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
     const Quanta base = by_time() ? 0 : -max_recompute_;  // the lowest key
     const Bound latest =
@@ -176,7 +175,7 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
         deadline_.check();
         const SegmentEdge& edge = *in.edge;
         const ParetoFront& front = fronts[in.from];
-        // By rising key bytes fall: the labels that fit are the last ones, those in time the first ones.
+        // Bytes fall with rising key: the labels that fit are the last ones, those in time the first ones.
         auto find_first_fit = [&] {
             return std::partition_point(front.begin(), front.end(),
                                         [&](const Label& l) { return l.kept + edge.peak > query_.budget_bytes; });
@@ -184,11 +183,11 @@ void ChainSearch::extend_into(SetIndex to, std::vector<ParetoFront>& fronts) {
         auto is_late = [&](const Label& l) { return static_cast<Bound>(l.key + in.key_step(by_time())) > latest; };
         auto label = find_first_fit();
         auto key_after = [&](const Label& l) { return static_cast<size_t>(l.key + in.key_step(by_time()) - base); };
-        // The bounds of an edge are lower bounds of its time: where the most is wanted they prove nothing.
+        // The bounds of an edge are lower bounds of its time, so they prove nothing if the most time is wanted.
         auto is_dominated = [&](const Label& l) {
             return by_time() && least_up_to_.min(key_after(l)) <= l.kept + edge.kept;
         };
-        // With the bounds of an edge first: most are ruled out without their exact costs.
+        // Uses the bounds of an edge first: they rule out most labels without exact costs.
         if (!edge.is_exact) {
             auto extends_label = [&] {
                 label = find_first_fit();
@@ -243,8 +242,8 @@ void ChainSearch::prune_to_width(SetIndex set, ParetoFront& front, size_t width)
     front.resize(std::min(count, width));
 }
 
-// Backwards from the best label of V.  Labels store no predecessor, so that fronts stay small: of each, some edge leads
-// back to a label that is still in its front, with exactly the difference in key and bytes.
+// Goes backwards from the best label of V.  Labels store no predecessor, so that fronts stay small: for each label,
+// some edge leads back to a label that is still in its front, with exactly the difference in key and bytes.
 Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
     Chain chain;
     Label label = fronts[last_].front();
@@ -259,8 +258,8 @@ Chain ChainSearch::trace_back(const std::vector<ParetoFront>& fronts) const {
                 return match != front.end() && match->key == origin.key && match->kept == origin.kept &&
                        origin.kept + in.edge->peak <= query_.budget_bytes;
             };
-            // Several edges may match, with the same time and bytes: the first one is taken, whatever is known of it, so
-            // that answers do not depend on earlier searches.
+            // Several edges may match, with the same time and bytes: the first one is used, exact or not, so that
+            // answers do not depend on earlier searches.
             if (!graph_.make_exact(in.from, *in.edge, deadline_, is_origin)) continue;
             set = in.from;
             label = origin;

@@ -23,7 +23,7 @@
 
 namespace layermem::planning::recompute {
 
-// Chains of sets of the tiers up to `upto` within `budget_bytes`.
+// The question: chains of sets of the tiers up to `upto` within `budget_bytes`.
 struct ChainQuery {
     Family upto;
     Bytes budget_bytes;
@@ -36,13 +36,13 @@ class ChainSearch {
     ChainSearch(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, const ChainQuery& query, Quanta max_recompute,
                 Deadline& deadline);
 
-    // The best chain, if there is one within max_recompute.  For the least time, limits on it grow from what the bounds
-    // prove: the nearer a limit is to the answer, the fewer edges have to be made exact.
+    // Returns the best chain, if there is one within max_recompute.  For the least time, limits grow from the proven
+    // bounds: the nearer a limit is to the answer, the fewer edges have to be made exact.
     std::optional<Chain> find_best();
-    // Some chain within max_recompute, by beam search: at most `width` labels per set.
+    // Returns some chain within max_recompute, by beam search: at most `width` labels per set.
     std::optional<Chain> beam_search(size_t width);
-    // A lower bound of the recomputation of all chains, and whether V is unreachable by segments that recompute at
-    // most max_recompute each.
+    // Returns a lower bound of the recomputation of all chains; the second function returns whether V is unreachable by
+    // segments that recompute at most max_recompute each.
     Bound lower_bound() const { return reach_.is_infeasible() || !by_time() ? 0 : bounds_.chain_bound(inputs_); }
     bool is_unreachable() const { return reach_.is_infeasible(); }
     // Lowers max_recompute, once a chain with that time is known, and drops the edges that became useless.
@@ -64,7 +64,7 @@ class ChainSearch {
     };
 
     bool by_time() const { return query_.objective == Objective::time; }
-    // The bytes of an edge that the bounds charge: of the last segment its peak, since nothing is kept after it.
+    // Returns the bytes of an edge that bounds charge: for the last segment its peak, since none are kept after it.
     Bytes charged_bytes(SetIndex to, Bytes kept, Bytes peak) const { return to == last_ ? peak : kept; }
     template <class Visit>
     void for_each_edge(SetIndex from, Visit visit);

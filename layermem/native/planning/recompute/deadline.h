@@ -1,4 +1,4 @@
-// When a long search must stop: after so many steps, or because the caller interrupts it.
+// The end of a long search: after a number of steps, or when the caller interrupts it.
 //
 // A limit is in seconds of a slow core, counted in steps: the same input gives the same answer on every machine, idle or
 // busy.  The clock decides only how often the caller is polled.
@@ -21,7 +21,7 @@ class Deadline {
     static constexpr double kStepsPerSecond = 2e6;  // a step is one edge inspected
     static constexpr int64_t kExactSteps = 8;       // of the exact cost of an edge
 
-    // `limit` 0: none.  `interrupt` is called at most a hundred times a second and may throw.
+    // A `limit` of 0 means none.  `interrupt` is called at most a hundred times a second and may throw.
     explicit Deadline(Seconds limit = 0, std::function<void()> interrupt = {})
         : begin_(Clock::now()),
           next_poll_(begin_),
@@ -34,7 +34,7 @@ class Deadline {
         if (++calls_ % kCallsPerPoll == 0) poll();
         if (used_ > limit_) throw Exceeded{};
     }
-    // What counts towards the limit.
+    // Returns the work that counts towards the limit.
     Seconds used() const { return static_cast<Seconds>(used_) / kStepsPerSecond; }
     Seconds elapsed() const { return std::chrono::duration<Seconds>(Clock::now() - begin_).count(); }
 

@@ -1,4 +1,4 @@
-// Shortest paths at 16 multipliers at once, and the bounds read off from them.
+// Shortest paths at 16 multipliers at once, and the bounds that follow from them.
 //
 // For each multiplier r, an edge costs recompute + r * bytes.  Suffixes start at V with cost 0, prefixes at {} with the
 // price of the inputs.  Weak duality: no chain within the budget takes less than path cost - r * budget.
@@ -15,15 +15,15 @@ constexpr Bound kRoundingError = 1e-6;  // quanta by which a sum of many product
 
 }  // namespace
 
-// The first multiplier is 0: the shortest path in time alone.  The others are powers of two around time / budget, where
-// the whole budget costs as much as the whole time.
+// The first multiplier is 0: the shortest path in time alone.  The others are powers of two around time / budget, at
+// which the whole budget costs as much as the whole time.
 LagrangianBounds::LagrangianBounds(int sets, Bytes budget_bytes, Quanta time)
     : sets_(sets), budget_(static_cast<double>(budget_bytes)) {
     const Multiplier scale = std::max<double>(1, static_cast<double>(time)) / std::max(1.0, budget_);
     for (int m = 0; m < kMultipliers; ++m) multipliers_[m] = m == 0 ? 0 : scale * std::pow(2.0, m - 5);
 }
 
-// Steps of 2^(1/4): the dual function is concave, so its maximum is near the best multiplier of the wide range.
+// Uses steps of 2^(1/4): the dual function is concave, so its maximum is near the best multiplier of the wide range.
 void LagrangianBounds::refine_around(Multiplier centre) {
     if (centre <= 0) return;
     constexpr int kMiddle = kMultipliers / 2;

@@ -1,4 +1,4 @@
-// Lower bounds of what a chain recomputes, by Lagrangian relaxation of its budget.
+// Lower bounds of the recomputation of a chain, by Lagrangian relaxation of its budget.
 //
 // Every chain that fits ends with M(U) + peak(last segment) <= budget.  So for every price r >= 0 of a byte
 //
@@ -12,7 +12,7 @@
 //      before L          >= prefix(L) - r (budget - peak(edge))              because the edge itself must fit
 //      after L'          >= suffix(L') - r (budget - M(U) on L')
 //
-// The best of all multipliers is taken for each bound.
+// Each bound is the highest over all multipliers.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ class LagrangianBounds {
     // For `sets` lower sets, and chains of at most about `time` within `budget_bytes`.
     LagrangianBounds(int sets, Bytes budget_bytes, Quanta time);
 
-    // Replaces the wide range of multipliers by a narrow one around `centre` (0 leaves it); paths start anew.
+    // Replaces the wide range of multipliers by a narrow one around `centre` (0 keeps it) and resets the paths.
     void refine_around(Multiplier centre);
-    // The multiplier at which chain_bound() is highest.
+    // Returns the multiplier at which chain_bound() is highest.
     Multiplier best_multiplier(Bytes inputs) const;
 
     // Suffixes are relaxed edge by edge with falling `from`, prefixes with rising `from`.
@@ -42,8 +42,8 @@ class LagrangianBounds {
         relax(&prefix_[at(to)], &prefix_[at(from)], recompute, bytes);
     }
 
-    // Recomputation of: any chain; what follows `set` where `kept` bytes are; what leads to `set` with at most
-    // `max_kept` bytes kept; any chain through an edge with these costs.
+    // Return bounds of the recomputation of: any chain; the part after `set` with `kept` bytes kept; the part up to
+    // `set` with at most `max_kept` bytes kept; any chain through an edge with these costs.
     Bound chain_bound(Bytes inputs) const { return suffix_bound(0, inputs); }
     Bound suffix_bound(SetIndex set, Bytes kept) const;
     Bound prefix_bound(SetIndex set, Bytes max_kept) const;

@@ -1,4 +1,4 @@
-// The order of searches: families from the smallest up, limits from earlier results, and what remains at a deadline.
+// The order of searches: families from the smallest up, limits from earlier results, and the result at a deadline.
 #include "planning/recompute/lower_set_planner.h"
 
 #include <algorithm>
@@ -51,8 +51,8 @@ ChainPlan LowerSetPlanner::plan_one_segment() {
 
 // ---- the least recomputation within a budget ----------------------------------------------------------------------
 
-// Where no chain is known yet: the limit grows from the least that the bounds prove, so that few edges are made exact
-// before the first chain is found, which then is the best.
+// Used while no chain is known: the limit grows from the proven bound, so that few edges are made exact before the
+// first chain is found, which then is the best.
 std::optional<ChainPlan> LowerSetPlanner::find_first_chain(const ChainQuery& query, Deadline& deadline) {
     Quanta limit = std::max<Quanta>(1, max_recompute_ / kFirstShare);
     while (true) {
@@ -66,7 +66,7 @@ std::optional<ChainPlan> LowerSetPlanner::find_first_chain(const ChainQuery& que
     }
 }
 
-// One tier more.  A search of all lower sets may reach its deadline: there a beam search comes first, so that it has an
+// Searches one more tier.  Before a search of all lower sets, which may reach its deadline, a beam search finds an
 // answer.
 void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>& best, Deadline& deadline) {
     if (query.objective == Objective::memory) {
@@ -88,8 +88,9 @@ void LowerSetPlanner::improve(const ChainQuery& query, std::optional<ChainPlan>&
     if (chain) best = evaluate_chain(std::move(*chain));
 }
 
-// The answer of an earlier question, of this budget or of a larger one whose chain fits in this one too: what is best, and
-// the first of what is equally good, is so among fewer chains.  Where none fits in more, none does here.
+// Returns the answer of an earlier question, for this budget or for a larger one whose chain also fits this one: the
+// best chain (and the first of equals) is also the best among fewer.  If none fits the larger budget, none fits this
+// one.
 const std::optional<ChainPlan>* LowerSetPlanner::find_solved(Bytes budget_bytes, Objective objective,
                                                              Family family) const {
     const auto& solved = solved_[static_cast<int>(family)];
@@ -101,7 +102,7 @@ const std::optional<ChainPlan>* LowerSetPlanner::find_solved(Bytes budget_bytes,
 
 std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,
                                                 Deadline& deadline) {
-    // Families include each other, so the last tier alone decides; the earlier ones make it quick.
+    // Families include each other, so only the last tier decides; the earlier ones make it quick.
     std::optional<ChainPlan> best;
     const bool is_infeasible = budget_bytes <= infeasible_bytes_[static_cast<int>(upto)];
     proven_infeasible_ = is_infeasible && !sets_.truncated();
@@ -119,7 +120,7 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective ob
         proven_infeasible_ = !best && !sets_.truncated();
         if (best) best->proven = !sets_.truncated();
     } catch (const Deadline::Exceeded&) {
-        // The plan of least peak may be known from an earlier call: better than none.
+        // The plan of least peak may be known from an earlier call, and is better than none.
         const std::optional<ChainPlan>& minimum = minimum_[static_cast<int>(upto)];
         if (!best && minimum && minimum->peak <= budget_bytes) {
             best = minimum;
@@ -131,9 +132,9 @@ std::optional<ChainPlan> LowerSetPlanner::solve(Bytes budget_bytes, Objective ob
 
 // ---- the least budget ---------------------------------------------------------------------------------------------
 
-// Bisection between `low`, the least budget that may be feasible, and `high`, the peak of the best chain.  At first the
-// budgets rise from `low`, because few edges are needed for small ones.  A larger family seldom has a chain of lower
-// peak, so there the first budget is a byte below the known one.
+// Bisects between `low`, the least budget that may be feasible, and `high`, the peak of the best chain.  At first the
+// budgets rise from `low`, because small ones need few edges.  A larger family seldom has a chain of lower peak, so its
+// first budget is a byte below the known one.
 void LowerSetPlanner::minimize_peak(Family upto, ChainPlan& best, Deadline& deadline) {
     Bytes low = costs_.floor();
     Bytes high = best.peak;

@@ -1,7 +1,7 @@
 // The recomputation planner: least recomputation within a budget, and the least budget, over chains of lower sets.
 //
 // One planner serves many budgets: the costs of segments are computed when a search first needs them, and stored.
-// Families are searched from the smallest up, and each search is limited by what the one before it found:
+// Families are searched from the smallest up, and each search is limited by the result of the one before it:
 //
 //      approx     limit: what Lagrangian bounds prove necessary, raised until a chain fits
 //        v        best so far
@@ -35,14 +35,14 @@ class LowerSetPlanner {
     LowerSetPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                     const std::vector<Node>* ends);
 
-    // Each question is about the chains of a family `upto`, the planner's own or one within it.
+    // Each question concerns the chains of a family `upto`: the planner's own, or a smaller one.
     //
-    // The best chain within `budget_bytes`, or none.  Without one, proven_infeasible() says whether none exists.
+    // Returns the best chain within `budget_bytes`, or none; then proven_infeasible() returns whether none exists.
     std::optional<ChainPlan> solve(Bytes budget_bytes, Objective objective, Family upto, Deadline& deadline);
-    // A chain of least peak; `proven` if no chain of the family needs less.
+    // Returns a chain of least peak; `proven` if no chain of the family needs less.
     ChainPlan minimum(Family upto, Deadline& deadline);
     bool proven_infeasible() const { return proven_infeasible_; }
-    // Whether a chain may fit in `budget_bytes`: true where the deadline comes first.  Quicker than solve().
+    // Returns whether a chain may fit in `budget_bytes`: true if the deadline comes first.  It is quicker than solve().
     bool may_fit(Bytes budget_bytes, Family upto, Deadline& deadline);
 
     Family family() const { return family_; }

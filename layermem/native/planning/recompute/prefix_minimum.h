@@ -14,7 +14,7 @@ namespace layermem::planning::recompute {
 template <class T>
 class PrefixMinimum {
   public:
-    // `size` entries that hold `most`.
+    // Sets `size` entries to `most`.
     void assign(size_t size, T most) {
         most_ = most;
         tree_.assign(size + 1, most);
@@ -23,13 +23,13 @@ class PrefixMinimum {
     void lower(size_t index, T value) {
         for (size_t i = index + 1; i < tree_.size() && value < tree_[i]; i += i & -i) tree_[i] = value;
     }
-    // The least of the entries up to `index`, that one included.
+    // Returns the least of the entries up to and including `index`.
     T min(size_t index) const {
         T least = most_;
         for (size_t i = index + 1; i > 0; i -= i & -i) least = std::min(least, tree_[i]);
         return least;
     }
-    // Makes the entry at `index` `most` again.  The minima are right once this is done for all that were lowered.
+    // Sets the entry at `index` to `most` again.  The minima are right once this is done for all lowered entries.
     void clear(size_t index) {
         for (size_t i = index + 1; i < tree_.size() && tree_[i] != most_; i += i & -i) tree_[i] = most_;
     }

@@ -9,9 +9,9 @@
 
 namespace layermem::planning::recompute {
 
-// Sets are sorted by size, so what is known of `from` is final when its turn comes.  Twice with the bounds of peaks, which
-// are at hand: forward, the least kept on each set; backward, the most that may be kept there, or V is out of reach.  What
-// lies between the two is a corridor.  Outside of it no peak has to be exact, and no chain leads through sets there.
+// Sets are sorted by size, so the values of `from` are final when it is visited.  Two passes use the bounds of peaks,
+// which are cheap: forward, the least kept on each set; backward, the most that may be kept there so that V stays
+// reachable.  Outside of the corridor between the two, no peak has to be exact, and no chain leads through these sets.
 Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inputs, Family upto, Bytes budget_bytes,
                            Quanta max_recompute, Deadline& deadline)
     : min_kept_(sets.size(), kUnreached), from_(sets.size(), -1) {
@@ -56,7 +56,7 @@ Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inp
     }
 }
 
-// From V back along the recorded predecessors.
+// Goes from V back along the recorded predecessors.
 Chain Reachability::min_kept_chain() const {
     Chain chain;
     for (auto set = static_cast<SetIndex>(min_kept_.size()) - 1; set > 0; set = from_[set]) chain.push_back(set);

@@ -12,7 +12,7 @@ SegmentGraph::SegmentGraph(const LowerSets& sets, liveness::SegmentCosts& costs)
     for (SetIndex set = 0; set < sets.size(); ++set) targets_[static_cast<int>(sets.tier(set))].push_back(set);
 }
 
-// The edges from one set to those of one tier: stored ones, and whatever `box` adds.
+// Returns the edges from one set to those of one tier: the stored ones, and the new ones of `box`.
 std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, const CostBox& box, Deadline& deadline) {
     Source& source = sources_[static_cast<int>(tier)][from];
     for (const CostBox& done : source.boxes)
@@ -22,7 +22,8 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
     for (auto to = std::upper_bound(targets.begin(), targets.end(), from); to != targets.end(); ++to) {
         deadline.check();
         if (!sets_.subset(from, *to)) continue;
-        // A bound stops counting at the side of the box, so an edge outside costs little.  Time, the quicker one, first.
+        // A bound stops counting at the side of the box, so an edge outside costs little.  Time, the quicker bound, is
+        // first.
         const Quanta time = costs_.recompute_time(from, *to, box.recompute);
         if (time > box.recompute) continue;
         const CostBox bound{costs_.peak_bound(from, *to, box.peak), time};
@@ -33,7 +34,7 @@ std::vector<SegmentEdge>& SegmentGraph::generate(SetIndex from, Family tier, con
         const auto recompute = static_cast<uint32_t>(bound.recompute);
         source.edges.push_back({costs_.kept_bytes(from, *to), bound.peak, *to, recompute, 0});
     }
-    // Boxes inside the new one are of no use any more.
+    // Boxes inside the new one are no longer needed.
     source.boxes.erase(std::remove_if(source.boxes.begin(), source.boxes.end(),
                                       [&](const CostBox& done) { return box.contains(done); }),
                        source.boxes.end());

@@ -1,17 +1,17 @@
 // The graph that the search for a chain runs on: its nodes are lower sets, its edges (L, L') the segments between them,
-// with what they cost.  Edges are generated when a search first needs them.
+// with their costs.  Edges are generated when a search first needs them.
 //
 // A search needs a box: every edge from L that might peak within `peak` and recompute within `recompute`.
 //
-//      recompute ^                 Cheap bounds place each edge in this plane.  What lies in an earlier box is stored;
-//                |____ C           of a new box only the rest is looked at.  Tight budgets need A (short segments, much
+//      recompute ^                 Cheap bounds place each edge in this plane.  Edges in earlier boxes are stored; of a
+//                |____ C           new box only the rest is generated.  Tight budgets need A (short segments, much
 //                |    |            recomputation), loose ones B (long segments, little recomputation).  C, which holds
 //                |__A_|____ B      nearly all edges, is never generated.
 //                +----|----|---> peak
 //
-// A new edge has a lower bound as its peak.  The peak itself takes ten times longer, since each op of the segment is
-// visited: it is computed, and stored, only when a search cannot rule the edge out by the bound; that of the forward comes
-// first, which is a fraction of the work.
+// A new edge has a lower bound as its peak.  The exact peak takes ten times longer, since each op of the segment is
+// visited: it is computed and stored only if a search cannot rule the edge out by the bound.  The peak of the forward,
+// which takes a fraction of the work, is computed first.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +48,8 @@ class SegmentGraph {
             for (SegmentEdge& edge : generate(from, static_cast<Family>(tier), box, deadline))
                 if (edge.peak <= box.peak && static_cast<Quanta>(edge.recompute) <= box.recompute) visit(edge);
     }
-    // Replaces the bound of an edge's peak by the peak itself, while is_useful() says that it may be of use with what is
-    // known.  Returns whether it still may.
+    // Replaces the bound of an edge's peak by the exact peak, while is_useful() returns true for the known values.
+    // Returns whether the edge may still be useful.
     template <class IsUseful>
     bool make_exact(SetIndex from, SegmentEdge& edge, Deadline& deadline, IsUseful is_useful) {
         if (edge.is_exact || !is_useful()) return is_useful();

@@ -11,7 +11,7 @@
 namespace layermem::planning::recompute {
 namespace {
 
-// A caller may have forgotten finish(), or have called it: it checks the graph and may be repeated.
+// finish() checks the graph and may be repeated, so it does not matter whether the caller has called it.
 StepGraph finish(StepGraph graph) {
     graph.finish();
     return graph;
@@ -60,7 +60,7 @@ SegmentReport SharedPlanner::segment(SetIndex lower, SetIndex upper) {
     const std::lock_guard<std::mutex> lock(mutex_);
     liveness::SegmentCosts& costs = planner_.costs();
     const liveness::Segment exact = costs.evaluate(lower, upper);
-    // A bound may stop early.  Both extremes are taken: one that never stops, and one that stops at the first number.
+    // A bound may stop early.  Both extremes are computed: one never stops, one stops at the first number.
     constexpr int64_t kNeverStop = std::numeric_limits<int64_t>::max() / 4;
     constexpr int64_t kStopAtOnce = -1;
     auto peak_bound = [&](Bytes stop_above) { return costs.peak_bound(lower, upper, stop_above); };
@@ -89,7 +89,7 @@ ChainReport SharedPlanner::report(ChainPlan plan, const Deadline& deadline) {
     ChainReport out;
     for (SetIndex set : plan.chain) out.lower_sets.push_back(planner_.sets().members(set));
     out.recompute_time = planner_.graph().time_of(plan.recompute);
-    // The peak of the actions is computed apart from the model's peak, which the budget bounds.
+    // The peak of the actions is computed independently of the model's peak, which the budget bounds.
     out.actions = planner_.costs().actions(plan.chain);
     out.peak_bytes = liveness::compute_peak(planner_.graph(), out.actions);
     out.plan = std::move(plan);

@@ -1,4 +1,4 @@
-// A LowerSetPlanner that several threads may call, and its answers in terms of nodes instead of lower sets.
+// A LowerSetPlanner that several threads may call, with answers in terms of nodes instead of lower sets.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace layermem::planning::recompute {
 
-// A chain, and everything that runs because of it.
+// A chain, and the actions that run because of it.
 struct ChainReport {
     ChainPlan plan;
     std::vector<std::vector<Node>> lower_sets;  // of the chain
@@ -22,7 +22,7 @@ struct ChainReport {
     std::vector<liveness::Action> actions;
 };
 
-// What a segment costs, and the lower bound of its peak that the search uses.
+// The costs of a segment, and the lower bound of its peak that the search uses.
 struct SegmentReport {
     double recompute = 0;  // in the unit of the graph
     Bytes kept = 0;
@@ -34,22 +34,22 @@ class SharedPlanner {
   public:
     using Interrupt = std::function<void()>;  // called now and then during a search; throws to end it
 
-    // Finishes the graph first.
+    // The constructor finishes the graph.
     SharedPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                   const std::optional<std::vector<Node>>& ends);
 
-    // `time_limit` 0: none.  `upto` throws std::invalid_argument if it is larger than the planner's family.
+    // A `time_limit` of 0 means none.  An `upto` larger than the planner's family throws std::invalid_argument.
     std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Family upto, Seconds time_limit,
                                      const Interrupt& interrupt);
     ChainReport minimum(Family upto, Seconds time_limit, const Interrupt& interrupt);
-    // Whether a chain may fit in `budget_bytes`: true where the limit comes first.
+    // Returns whether a chain may fit in `budget_bytes`: true if the limit comes first.
     bool may_fit(Bytes budget_bytes, Family upto, Seconds time_limit, const Interrupt& interrupt);
     // Throws std::out_of_range unless the first set lies inside the second.
     SegmentReport segment(SetIndex lower, SetIndex upper);
 
     std::vector<std::vector<Node>> members_of_sets() const;
     const LowerSetPlanner& planner() const { return planner_; }
-    // Of all searches so far, in the unit of their limits: steps, not the clock.
+    // Returns the seconds of all searches so far, counted in steps like their limits.
     Seconds searched() const { return searched_; }
 
   private:
