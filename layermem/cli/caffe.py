@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Verbs, add_verb
+from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import LayermemError
 from layermem.utils.system_faults import system_fault

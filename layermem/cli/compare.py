@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_gpu,
     add_json,
@@ -16,13 +15,13 @@ from layermem.cli.options import (
     add_ranks,
     add_strategies,
     add_threads,
-    add_verb,
     budget_of,
     device_of,
     job_of,
     print_json,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.progress import show_progress, track_progress
 

@@ -10,7 +10,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable
 
-from layermem.cli.options import Verbs, add_verb
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 
 EXAMPLE = "  layermem completion bash\n"

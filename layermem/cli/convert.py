@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layermem.cli import convert_deploy, convert_onnx
-from layermem.cli.options import Verbs, add_verb
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import WEIGHT_ENDINGS, write_atomically
 from layermem.utils.text import printable

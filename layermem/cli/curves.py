@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.options import add_json, print_json
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Options, VerbParser, Verbs, add_json, add_verb, print_json
+from layermem.cli.options import Options, add_json, print_json
+from layermem.cli.parser import VerbParser, Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
 from layermem.utils.progress import track_progress

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from layermem.cli.options import (
-    Verbs,
-    add_budget,
-    add_net_or_solver,
-    add_strategy,
-    add_verb,
-    job_of,
-    print_warnings,
-    strategies_text,
-)
+from layermem.cli.options import add_budget, add_net_or_solver, add_strategy, job_of, print_warnings, strategies_text
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_folder
 

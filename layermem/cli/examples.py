@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.options import add_json, print_json
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.text import choices, printable, wrap

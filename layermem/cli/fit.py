@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_device,
     add_gpu,
@@ -22,7 +21,6 @@ from layermem.cli.options import (
     add_ranks,
     add_storage,
     add_strategies,
-    add_verb,
     budget_of,
     device_of,
     make_job,
@@ -32,6 +30,7 @@ from layermem.cli.options import (
     step_options,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import BudgetError, InputError
 from layermem.utils.progress import show_progress
 from layermem.utils.units import FREE, free_share

@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.options import add_json, print_json
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_together
 from layermem.utils.text import count_text, printable, wrap

@@ -50,7 +50,7 @@ from layermem.cli import (
 from layermem.cli.combinations import check_combinations
 from layermem.cli.launch import Job, silence_others
 from layermem.cli.old_names import refuse_old_names
-from layermem.cli.options import Parser, VerbParser
+from layermem.cli.parser import Parser, VerbParser
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
 from layermem.utils.system_faults import system_fault

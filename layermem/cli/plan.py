@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_gpu,
     add_json,
     add_net_or_solver,
     add_ranks,
     add_strategy,
-    add_verb,
     budget_of,
     device_of,
     free_line,
@@ -25,6 +23,7 @@ from layermem.cli.options import (
     solver_file,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress

@@ -11,7 +11,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import objective
-from layermem.cli.options import Verbs, add_json, add_verb, print_json
+from layermem.cli.options import add_json, print_json
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import BudgetError, InputError
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.input_files import read_lines

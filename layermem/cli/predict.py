@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, BinaryIO
 from layermem.cli.data import image_size
 from layermem.cli.options import (
     Options,
-    Verbs,
     add_allow_python,
     add_device,
     add_input,
     add_json,
     add_net_state,
     add_threads,
-    add_verb,
     add_weights,
     device_of,
     net_options,
@@ -25,6 +23,7 @@ from layermem.cli.options import (
     print_warnings,
     weight_files,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_folder, write_atomically
 from layermem.utils.input_files import Read

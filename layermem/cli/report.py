@@ -6,16 +6,15 @@ import argparse
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_net_or_solver,
     add_points,
     add_strategies,
     add_strategy,
-    add_verb,
     job_of,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.utils.files import write_atomically
 from layermem.utils.progress import show_progress
 from layermem.utils.text import wrap

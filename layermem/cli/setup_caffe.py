@@ -16,7 +16,7 @@ from pathlib import Path
 
 from layermem import __version__
 from layermem.cli.caffe import TOOLS
-from layermem.cli.options import Verbs, add_verb
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.text import printable, wrap

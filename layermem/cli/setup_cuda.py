@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from layermem.cli.options import Verbs, add_verb
+from layermem.cli.parser import Verbs, add_verb
 from layermem.utils.text import printable, wrap
 
 EXAMPLE = """\

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 
 from layermem.cli.options import (
-    Verbs,
     add_device,
     add_json,
     add_nets,
-    add_verb,
     device_of,
     make_job,
     net_of,
@@ -17,6 +15,7 @@ from layermem.cli.options import (
     print_json,
     print_warnings,
 )
+from layermem.cli.parser import Verbs, add_verb
 
 EXAMPLE = """\
   layermem examples vgg16 mnist resnet20 digits

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.old_names import stages
 from layermem.cli.options import (
-    Verbs,
     add_allow_python,
     add_device,
     add_json,
     add_net_state,
     add_storage,
     add_threads,
-    add_verb,
     add_weights,
     device_of,
     print_json,
     print_warnings,
     weight_files,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.steps import is_quiet

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.launch import threads_per_rank
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_json,
     add_net_or_solver,
     add_strategy,
     add_threads,
-    add_verb,
     device_of,
     job_of,
     print_json,
     print_warnings,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.text import wrap

@@ -15,7 +15,6 @@ from layermem.cli.old_names import stages
 from layermem.cli.options import (
     COSTS_HELP,
     Options,
-    Verbs,
     add_allow_python,
     add_budget,
     add_device,
@@ -25,7 +24,6 @@ from layermem.cli.options import (
     add_storage,
     add_strategy,
     add_threads,
-    add_verb,
     add_weights,
     costs_of,
     device_of,
@@ -37,6 +35,7 @@ from layermem.cli.options import (
     strategies_text,
     weight_files,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.errors import InputError
 from layermem.utils.files import check_folder

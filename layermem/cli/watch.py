@@ -8,15 +8,14 @@ import os
 import time
 
 from layermem.cli.options import (
-    Verbs,
     add_budget,
     add_net_or_solver,
     add_points,
     add_strategies,
     add_strategy,
-    add_verb,
     strategies_text,
 )
+from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 
 EXAMPLE = """\

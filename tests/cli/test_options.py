@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from layermem.cli.options import Parser, device_of, hints_of, read_shapes, strategies_text
+from layermem.cli.options import device_of, hints_of, read_shapes, strategies_text
 from layermem.errors import InputError
 from layermem.planning.strategies import STRATEGIES
 
@@ -50,10 +50,3 @@ def test_the_help_lists_every_strategy_within_the_columns(monkeypatch):
     lines = strategies_text().splitlines()
     assert all(len(line) <= 70 for line in lines)
     assert {line.split()[0] for line in lines[1:] if not line.startswith("   ")} == set(STRATEGIES)
-
-
-def test_arguments_that_do_not_parse_are_input_errors_that_point_to_the_help():
-    with pytest.raises(InputError, match=r"required: x; see `tool --help`"):
-        parser = Parser("tool")
-        parser.add_argument("x")
-        parser.parse_args([])

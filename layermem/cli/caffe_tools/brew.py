@@ -21,7 +21,7 @@ from layermem.cli.caffe_tools.devices import Choice, asked_of, choose, selected
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
 from layermem.cli.combinations import check_combinations
-from layermem.cli.options import Parser, VerbParser
+from layermem.cli.parser import Parser, VerbParser
 from layermem.errors import InputError
 from layermem.report.events import Event, Finished
 from layermem.report.log import DONE, number

@@ -1,0 +1,130 @@
+"""Parsers of verbs: errors that say what was probably meant, and help within the columns of the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from layermem.cli.verbosity import add_verbosity
+from layermem.errors import InputError
+from layermem.utils.text import choices, columns, nearest, wrap
+
+if TYPE_CHECKING:
+    pass
+
+Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
+VERB_WIDTH = 14
+HELP = ["-h"], ["--help"]
+FILE_OPTIONS = "--net", "--solver"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises InputError for arguments that it cannot parse, and wraps its help."""
+
+    def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
+        super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # a value such as -5%, and no option
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            is_verb = isinstance(action, argparse._SubParsersAction)
+            what = "verb" if is_verb else action.option_strings[-1] if action.option_strings else action.dest
+            self.error(f"unknown {what} '{value}' ({choices(value, action.choices)})")
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+class VerbParser(Parser):
+    """The parser of one verb.
+
+    more         gives the end of its help, computed only when it is printed
+    takes_words  whether the verb parses its words itself; they are in `caffe_words`
+    """
+
+    more: Callable[[], str] | None = None
+    takes_words = False
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        return f"{text}\n{self.more()}" if self.more else text
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """Parse like the base class, but suggest the nearest option in the error for an unknown one."""
+        if self.takes_words and list(args) not in HELP:
+            return argparse.Namespace(**self._defaults, caffe_words=list(args)), []
+        with self._nothing_required():
+            _, unknown = super().parse_known_args(args, None)
+        for word in unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            self.error(f"unknown argument '{word}'{_advice(word, known)}")
+        return super().parse_known_args(args, namespace)
+
+    @contextmanager
+    def _nothing_required(self) -> Iterator[None]:
+        """Parse without required options, since an unknown word says more than the option that it should have been."""
+        all_of: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [each for each in all_of if each.required]
+        for each in required:
+            each.required = False
+        try:
+            yield
+        finally:
+            for each in required:
+                each.required = True
+
+
+def _advice(word: str, known: list[str]) -> str:
+    """What an unknown word of a command probably stands for, in brackets."""
+    if not word.startswith("-"):
+        files = [f"{option} {word}" for option in FILE_OPTIONS if option in known]
+        return f" (a file is given as {' or '.join(files)})" if files else ""
+    if near := nearest(word.partition("=")[0], known):
+        return f" (did you mean {near}?)"
+    field = word.lstrip("-").partition("=")[0].replace("-", "_")
+    if "--set" not in known or not is_solver_field(field):
+        return ""
+    own = "--iterations N, or " if field == "max_iter" else ""
+    return f" (a field of the solver is given as {own}--set {field}=VALUE)"
+
+
+def is_solver_field(name: str) -> bool:
+    from layermem.proto.schema import SolverParameter
+
+    return name in SolverParameter.DESCRIPTOR.fields_by_name
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help within the columns of the terminal, and never more than 100."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, width=columns())
+        self._action_max_length = VERB_WIDTH  # argparse ignores the indent of verbs
+
+
+def add_verb(
+    verbs: Verbs,
+    name: str,
+    description: str,
+    example: str,
+    more: Callable[[], str] | None = None,
+    *,
+    has_parts: bool = False,
+) -> VerbParser:
+    """Add a parser for one verb; its help ends with `example`, verbatim, then the text of `more`.
+
+    A verb that `has_parts` takes no options itself; its parts have --quiet and --verbose.
+    """
+    parser = verbs.add_parser(
+        name,
+        help=description,
+        description=wrap(f"{description[0].upper()}{description[1:]}.").replace("\n  ", "\n"),
+        epilog=f"example:\n{example}",
+    )
+    parser.more = more
+    if not has_parts:
+        add_verbosity(parser)
+    return parser
