@@ -66,19 +66,6 @@ def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
     }
 
 
-def layer_decisions(schedule: Schedule) -> Mapping[str, str]:
-    """The decision of every layer: that of the first blob that it writes, or `fused` if a later layer of the same op
-    writes instead."""
-    buffers = buffer_decisions(schedule)
-    decisions: dict[str, str] = {}
-    for op in forward_ops(schedule):
-        *inner, last = op.layers
-        decisions.update(dict.fromkeys(inner, FUSED))
-        top = output_of(op)
-        decisions[last] = FREED if top is None else buffers[top].decision
-    return decisions
-
-
 def forward_ops(schedule: Schedule) -> list[Op]:
     """The ops of layers in the forward pass, each once, in the order of the net."""
     return [op for op in schedule.graph.ops if op.kind == FORWARD and op.layers]

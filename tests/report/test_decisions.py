@@ -1,19 +1,8 @@
 """The decision about each blob of a schedule, in one word."""
 
-import pytest
-
 from layermem.graph.net import Net
 from layermem.proto.read import read_net_text
-from layermem.report.decisions import (
-    FREED,
-    FUSED,
-    KEPT,
-    OFFLOADED,
-    RECOMPUTED,
-    buffer_decisions,
-    forward_ops,
-    layer_decisions,
-)
+from layermem.report.decisions import FREED, KEPT, OFFLOADED, RECOMPUTED, buffer_decisions
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.jobs import StepOptions, net_job
 from tests.nets import NETS
@@ -57,14 +46,3 @@ def test_a_blob_that_takes_the_bytes_of_another_names_it():
     schedule = report_of("liveness").program.train
     assert buffer_decisions(schedule)["conv1'"].in_place_of == "conv1"
     assert buffer_decisions(schedule)["pool1"].in_place_of is None
-
-
-@pytest.mark.parametrize(("phase", "a_fused_layer", "decision_of_a"), [(0, "a_scale", KEPT), (1, "sum", FREED)])
-def test_every_layer_has_the_decision_of_its_first_top_or_is_fused(phase, a_fused_layer, decision_of_a):
-    report = report_of("liveness", net="residual", device="cpu", phase=phase)
-    schedule = report.program.train
-    decisions = layer_decisions(schedule)
-    assert [*decisions] == [node.layer.name for node in report.job.nets[0].nodes]
-    fused = {name for op in forward_ops(schedule) for name in op.layers[:-1]}
-    assert {name for name, each in decisions.items() if each == FUSED} == fused and a_fused_layer in fused
-    assert decisions["a"] == decision_of_a

@@ -402,13 +402,6 @@ def by_time(
     return sorted(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
 
-def tile_for(
-    engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
-) -> Tile:
-    """The fastest of the tiles of by_time()."""
-    return by_time(engine, product, matrices, depth, vector, rows)[0]
-
-
 def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
     """The first tile, and each later one that needs less shared memory than all before it."""
     least = inf

@@ -3,7 +3,7 @@ nested recomputation (nested.py).
 
     file        functions in any order, over values, parameters and network inputs
     ValueGraph  a node per value, in topological order; an edge where a function reads one and writes the other
-    plan_graph  budget -> chain of lower sets, or nested plan -> schedule text (schedule_text.py)
+    GraphPlanner  budget -> chain of lower sets, or nested plan -> schedule text (schedule_text.py)
 
 The gradient of a value reads the gradients of all its readers, and the data that the backward of each of them reads.
 Only the bytes of values and their gradients count; parameters, inputs and workspace do not, as in the paper.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -23,13 +22,12 @@ from layermem.integrations.graph_files.bound import least_recomputed
 from layermem.integrations.graph_files.nested import NestedPlanner
 from layermem.integrations.graph_files.schedule_text import schedule_text
 from layermem.integrations.graph_files.sublinear import SublinearResult, sublinear_plans
-from layermem.integrations.graph_files.text_format import AUTHORS, GraphFile, read_graph
+from layermem.integrations.graph_files.text_format import AUTHORS, GraphFile
 from layermem.integrations.graph_files.value_graph import READS, ValueGraph
 
 OBJECTIVES = {"T": "time", "M": "memory"}
 NESTED, SUBLINEAR = "nested", "sublinear"
 FAMILIES = ("extended", "exact", "approx", NESTED, SUBLINEAR)
-MODELS = ("live", "paper")
 
 
 def default_reads(model: str) -> str:
@@ -66,7 +64,13 @@ class GraphPlan:
 class GraphPlanner:
     """A graph under one family, model, reads and op costs, for many budgets: the costs of segments are cached.
 
-    Family "nested" starts from plans of the extended family; "sublinear" is the search of Chen et al.
+    family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
+                times, from plans of the extended family; or sublinear, the segments of Chen et al.; both
+                have objective T and model live
+    model       live: bytes as liveness holds them; paper: by the formula of Kusumoto et al.
+    reads       file: a backward reads the data that the file lists (default of model live); inputs: the inputs of its
+                function (assumption and default of model paper)
+    op_costs    file: seconds of each function if the file gives them; authors: 10 for a convolution, else 1
     """
 
     def __init__(
@@ -103,7 +107,12 @@ class GraphPlanner:
 
     def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
         """The plan within `budget_bytes` of values and gradients; without a budget, within the smallest that has a
-        plan."""
+        plan.
+
+        objective   T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then reduces
+        time_limit  seconds for the smallest budget, and again for the plan; then the best plan so far is returned.
+                    They are counted in steps, so that the answer is the same on every machine
+        """
         if self.nested is not None:
             return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
         if self.sublinear is not None:
@@ -200,27 +209,3 @@ class GraphPlanner:
             schedule=schedule_text(self.values, found.actions),
             **common,
         )
-
-
-def plan_graph(
-    path: str | Path,
-    budget_bytes: int | None = None,
-    objective: str = "T",
-    family: str = "extended",
-    model: str = "live",
-    time_limit: float = 60.0,
-    reads: str | None = None,
-    op_costs: str = "file",
-) -> GraphPlan:
-    """Plan the graph file at `path` within `budget_bytes`, or within the smallest budget that has a plan.
-
-    family      lower sets at which a segment may end: extended, exact or approx; or nested, any value any number of
-                times; or sublinear, the segments of Chen et al. (both of objective T, model live)
-    objective   T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then reduces
-    time_limit  seconds for the smallest budget, and again for the plan; then the best plan so far is returned.  They
-                are counted in steps, so that the answer is the same on every machine
-    reads       file: a backward reads the data that the file lists (default of model live); inputs: the inputs of its
-                function (assumption and default of model paper)
-    op_costs    file: seconds of each function if the file gives them; authors: 10 for a convolution, else 1
-    """
-    return GraphPlanner(read_graph(path), family, model, reads, op_costs).plan(budget_bytes, objective, time_limit)

@@ -15,8 +15,8 @@ from layermem.backends.cuda.gemm_tiles import (
     PACKED_BF16,
     WGRAD,
     Engine,
+    by_time,
     cycles,
-    tile_for,
     vector_width_of,
 )
 from layermem.backends.cuda.implicit_gemm import conv_fprop
@@ -123,7 +123,7 @@ def test_tiles_and_parts_are_those_of_least_time():
 
 
 def fastest(engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector=PACKED, rows=1) -> str:
-    return tile_for(engine, product, matrices, depth, vector, rows).name
+    return by_time(engine, product, matrices, depth, vector, rows)[0].name
 
 
 def test_gpus_of_less_shared_memory_take_the_next_tile_by_time_that_needs_less():

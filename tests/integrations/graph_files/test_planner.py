@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 
 from layermem.errors import InputError
-from layermem.integrations.graph_files.planner import GraphPlanner, plan_graph
+from layermem.integrations.graph_files.planner import GraphPlanner
 from layermem.integrations.graph_files.schedule_text import run_schedule
-from layermem.integrations.graph_files.text_format import parse_graph, write_graph
+from layermem.integrations.graph_files.text_format import parse_graph
 from tests.integrations.graph_files.small_files import CHAIN, graph_of
 
 
-def test_a_budget_for_everything_recomputes_nothing(tmp_path):
-    write_graph(parse_graph(CHAIN), tmp_path / "g.txt")
-    plan = plan_graph(tmp_path / "g.txt", 600)
+def test_a_budget_for_everything_recomputes_nothing():
+    plan = GraphPlanner(parse_graph(CHAIN)).plan(600)
     assert plan.feasible and plan.proven_optimal
     assert (plan.cost_forward, plan.cost_recomputed) == (12, 0)
 
@@ -22,7 +21,7 @@ def test_a_budget_for_everything_recomputes_nothing(tmp_path):
     ("objective", "chain", "recomputed"),
     [("T", ((0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)), 1), ("M", ((0, 1), (0, 1, 2, 3)), 12)],
 )
-def test_a_chain_of_four_is_planned_as_by_hand(tmp_path, objective, chain, recomputed):
+def test_a_chain_of_four_is_planned_as_by_hand(objective, chain, recomputed):
     """a b c d of 100 bytes; a costs 10, the others 1.  By the paper's formula, M(U) + 2 M(V_i) + the next gradient:
 
     a|b|c|d   M_3 = 200 + 200 + 100,  M_4 = 300 + 200     500, d runs again: 1
@@ -30,13 +29,12 @@ def test_a_chain_of_four_is_planned_as_by_hand(tmp_path, objective, chain, recom
     ab|c|d    M_1 = 500, M_2 = 100 + 200 + 100            500, a and d run again: 11
     a|b|cd 600, a|bc|d 600, a|bcd 700, abc|d 700, abcd 800
     """
-    graph = graph_of([(0, 1), (1, 2), (2, 3)], [100] * 4, convolutions={0})
-    write_graph(graph, tmp_path / "g.txt")
-    plan = plan_graph(tmp_path / "g.txt", None, objective, "exact", "paper")
+    planner = GraphPlanner(graph_of([(0, 1), (1, 2), (2, 3)], [100] * 4, convolutions={0}), "exact", "paper")
+    plan = planner.plan(None, objective)
     assert plan.chain == chain and plan.cost_forward == 13 and plan.cost_recomputed == recomputed
     assert plan.budget_bytes == plan.minimum_bytes == plan.peak_formula_bytes == 500
     assert plan.minimum_proven and plan.proven_optimal and plan.lower_sets == 5
-    refused = plan_graph(tmp_path / "g.txt", 499, objective, "exact", "paper")
+    refused = planner.plan(499, objective)
     assert not refused.feasible and refused.proven_optimal and refused.schedule == ""
 
 
