@@ -62,6 +62,30 @@ def test_every_text_can_be_read_and_no_section_is_empty(page, show, theme):
         assert 2 <= len(labels) <= (width - 60) / 70  # "1.00 GiB" takes 50 pixels
 
 
+@pytest.mark.parametrize("width", [375, 768])
+def test_no_size_or_option_is_broken_and_long_legends_begin_beside_their_marker(page, show, width):
+    lines = "all => all.map(each => [each.textContent, each.getClientRects().length])"
+    lefts = """all => all.map(each => {
+        const range = document.createRange();
+        range.selectNodeContents(each.querySelector(".u-label"));
+        return [...range.getClientRects()].map(box => box.left).filter(left => left > 0);
+    }).filter(each => each.length)"""
+    with show(page.as_uri()) as shown:
+        tab = shown.page
+        tab.set_viewport_size({"width": width, "height": 800})
+        parts = tab.eval_on_selector_all(".facts .unbroken, .tile .unbroken, .note .unbroken", lines)
+        assert {count for _, count in parts} == {1}
+        texts = [text for text, _ in parts]
+        assert any(text.endswith("KiB") for text in texts) and any(text.endswith(" %") for text in texts)
+        assert any(text.startswith("--") for text in texts)
+        tab.evaluate(
+            """document.querySelector('.chart .u-series:last-child .u-label').textContent = 'liveness = '.repeat(99)"""
+        )
+        found = tab.eval_on_selector_all(".u-legend .u-series", lefts)
+        assert max(map(len, found)) > 1
+        assert all(max(each) - min(each) < 4 for each in found), found
+
+
 def test_colours_that_stand_beside_one_another_differ():
     for theme in ("light", "dark"):
         found = families(theme)

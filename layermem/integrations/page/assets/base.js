@@ -22,6 +22,12 @@ function fill(node, attributes, children) {
   return node;
 }
 
+// A text as nodes that never break a size ("120 KiB", "38.6 %") or an option ("--spill DIR") across lines.
+function unbroken(text) {
+  return text.split(/(\d[\d.,]* (?:[KMGT]iB|B|bytes|[µm]?s|%)(?!\w)|--[a-z][a-z-]*(?: [A-Z]+\b)?)/).filter(Boolean)
+    .map((part) => (/^\d\S* |^--/.test(part) ? element("span", { class: "unbroken" }, part) : part));
+}
+
 function section(id, title, ...children) {
   return element("section", { id, "aria-labelledby": `${id}-title` },
     element("h2", { id: `${id}-title` }, title), ...children);

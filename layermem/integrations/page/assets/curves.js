@@ -45,7 +45,7 @@ function chartOptions(frame, series, options, shown) {
     values: (_, values) => values.map((value) => (value === null ? "" : format(value))),
   });
   return {
-    width: frame.clientWidth, height: options.height || 300, tzDate: undefined, cursor: { focus: { prox: 24 } },
+    width: frame.clientWidth, height: options.height || 300, tzDate: undefined, padding: [options.marks?.length ? 20 : null, null, null, null], cursor: { focus: { prox: 24 } },
     focus: { alpha: 0.35 },
     scales: {
       x: { time: false, range: (_, low, high) => (options.zero ? [0, Math.max(high, largestMark(options)) * 1.02] : padded(low, high, 0)) },
@@ -74,7 +74,7 @@ function padded(low, high, share) {
   return [low - room, high + room];
 }
 
-// Vertical lines with a text.
+// Vertical lines with a text above the plot, where no curve is.
 function paintMarks(plot, marks) {
   const { ctx, bbox: { left, top, height, width } } = plot;
   ctx.save();
@@ -90,7 +90,7 @@ function paintMarks(plot, marks) {
     ctx.lineTo(x, top + height);
     ctx.stroke();
     const wide = ctx.measureText(text).width;
-    ctx.fillText(text, x + 5 + wide > left + width ? x - 5 - wide : x + 5, top + 12 * devicePixelRatio);
+    ctx.fillText(text, Math.min(x - wide / 2, left + width - wide), top - 5 * devicePixelRatio);
   }
   ctx.restore();
 }

@@ -5,7 +5,7 @@ function tiles(summary) {
   const change = summary.baseline_seconds ? summary.seconds / summary.baseline_seconds - 1 : 0;
   const budget = summary.budget_bytes ? `budget ${formatBytes(summary.budget_bytes)}` : "no budget";
   const tile = (label, value, note) => element("div", { class: "tile" }, element("span", { class: "label" }, label),
-    element("strong", {}, value), element("span", { class: "label" }, note));
+    element("strong", {}, value), element("span", { class: "label" }, unbroken(note)));
   return element("div", { class: "tiles" },
     tile("peak", formatBytes(summary.peak_bytes), `${budget}, ${formatShare(summary.peak_bytes, summary.baseline_bytes)} of strategy caffe`),
     tile("predicted time", formatSeconds(summary.seconds), `per step, ${formatChange(change)} the baseline`),

@@ -36,7 +36,7 @@ function strategiesSection(data) {
       x: { label: "predicted time", format: formatSeconds }, y: { label: "bytes in use", format: formatBytes, base: 1024 },
     }));
   }
-  parts.push(...data.left_out.map((note) => element("p", { class: "note" }, note)));
+  parts.push(...data.left_out.map((note) => element("p", { class: "note" }, unbroken(note))));
   return section("strategies", "Strategies", ...parts);
 }
 

@@ -63,5 +63,5 @@ function table(columns, rows, { caption, sortBy = null, filter = null } = {}) {
 // Labels beside texts.
 function facts(pairs) {
   return element("dl", { class: "facts" }, pairs.filter(([, text]) => text !== "" && text !== null && text !== undefined)
-    .map(([label, text]) => [element("dt", {}, label), element("dd", {}, String(text).replace(/(\d) us\b/g, "$1 µs"))]));
+    .map(([label, text]) => [element("dt", {}, label), element("dd", {}, unbroken(String(text).replace(/(\d) us\b/g, "$1 µs")))]));
 }
