@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TextIO
 
-from layermem.utils.text import columns, printable
+from layermem.utils.text import MAX_COLUMNS, columns, printable, wrap
 
 GAP = "  "  # between columns of plain text
 READABLE_WIDTH = 20  # width of a word below which optional columns are left out
@@ -38,14 +38,18 @@ def print_table(
 ) -> None:
     """Write the rows under their headings to `file` (standard output), with `total` as a separate last row.
 
-    `optional` headings are left out, in this order, while the table is too wide for its terminal.
+    `optional` headings are left out, in this order, while the table is too wide for its terminal; a line below the
+    table names them.  Verbs with such tables have --json.
     """
     file = file or sys.stdout
     title = _in_line(title)
     cells = [[_in_line(cell) for cell in row] for row in (headings, *rows, *([total] if total else []))]
+    left_out: list[str] = []
+    possible = _fits(cells, _flush_right(headings), MAX_COLUMNS)
     for name in optional:
-        if _fits(cells, _flush_right(headings)):
+        if _fits(cells, _flush_right(headings), columns()):
             break
+        left_out.append(name.removeprefix(">"))
         index = headings.index(name)
         cells = [[*row[:index], *row[index + 1 :]] for row in cells]
         headings = cells[0]
@@ -54,6 +58,9 @@ def print_table(
         _print_rich(headings, rows, total, title, file)
     else:
         file.write(plain_table(headings, rows, total=total, title=title))
+    if left_out:
+        where = "a wider terminal and --json have" if possible else "--json has"
+        print(wrap(f"left out: {', '.join(left_out)} ({where} {'it' if len(left_out) == 1 else 'them'})"), file=file)
 
 
 def plain_table(headings: Row, rows: Sequence[Row], *, total: Row | None = None, title: str = "") -> str:
@@ -90,9 +97,9 @@ def _word_widths(cells: Sequence[Row], flush_right: Sequence[bool], shortened: i
     return widths
 
 
-def _fits(cells: Sequence[Row], flush_right: Sequence[bool]) -> bool:
+def _fits(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> bool:
     widths = _word_widths(cells, flush_right, READABLE_WIDTH)
-    return sum(widths) + len(GAP) * (len(flush_right) - 1) <= columns()
+    return sum(widths) + len(GAP) * (len(flush_right) - 1) <= limit
 
 
 def _widths(cells: Sequence[Row], flush_right: Sequence[bool], limit: int) -> list[int]:

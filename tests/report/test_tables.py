@@ -19,6 +19,12 @@ def test_no_plain_line_ends_in_a_blank():
     assert plain_table(["a", "b"], [["x", ""]]).splitlines() == ["a  b", "x"]
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+LEFT_OUT = "left out: bottoms (a wider terminal and --json have it)"
 WIDE = ["layer", "bottoms", ">bytes"], [["convolution_1", "data label", "1.20 MiB"]]
 
 
@@ -27,13 +33,23 @@ WIDE = ["layer", "bottoms", ">bytes"], [["convolution_1", "data label", "1.20 Mi
     [
         (40, ["layer          bottoms        bytes", "convolution_1  data label  1.20 MiB"]),
         (32, ["layer          bottoms     bytes", "convolution_1  data     1.20 MiB", "               label"]),
-        (30, ["layer             bytes", "convolution_1  1.20 MiB"]),
+        (30, ["layer             bytes", "convolution_1  1.20 MiB", LEFT_OUT]),
     ],
 )
 def test_a_wide_table_folds_text_and_then_leaves_out_optional_columns(monkeypatch, capsys, width, lines):
     monkeypatch.setattr("layermem.report.tables.columns", lambda: width)
     print_table(*WIDE, optional=["bottoms"])
     assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_terminal_that_no_width_would_help_names_the_columns_and_json(kind):
+    file, names = kind(), [f">{letter * 40}" for letter in "abc"]
+    print_table(["layer", *names], [["x", "1", "2", "3"]], optional=names[:2], file=file)
+    assert file.getvalue().endswith(f"left out: {'a' * 40} (--json has it)\n")
+    file = kind()
+    print_table(["layer", ">bytes"], [["x", "1"]], optional=[">bytes"], file=file)
+    assert "left out" not in file.getvalue()
 
 
 def test_words_are_shortened_in_the_middle_only_where_nothing_else_helps(monkeypatch):
@@ -55,11 +71,6 @@ def test_a_long_word_keeps_its_begin_and_its_end(word, width, short):
 @pytest.mark.parametrize("number", ["32x3x224x224", "1,234,567", "+12.3", "99.9%", ">=10,000"])
 def test_numbers_and_shapes_are_never_cut(number):
     assert shorten(number, 3) == number
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_on_a_terminal_a_name_with_brackets_is_shown_as_it_is():
