@@ -46,7 +46,7 @@ EXAMPLE = """\
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
   # a schedule that another program made for the graph file of the net (docs/formats.md):
   layermem plan --solver digits/solver.prototxt --export-graph digits.txt
-  layermem plan-graph digits.txt --budget 60% > schedule.txt
+  layermem plan-graph digits.txt --budget 60% -o schedule.txt
   layermem plan --solver digits/solver.prototxt --import-schedule schedule.txt --save plan.json
   layermem train --solver digits/solver.prototxt --load plan.json
 """

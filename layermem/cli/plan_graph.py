@@ -1,4 +1,4 @@
-"""plan-graph: plans recomputation for a computational graph in a file, as a schedule text.
+"""plan-graph: plans recomputation for a computational graph in a file: a summary, and a schedule text.
 
 Graph files in the text form have a forward and a backward half and are planned by lower sets or nested recomputation.
 Node-link JSON has one order of nodes with their costs and is planned by splitting residencies.
@@ -17,8 +17,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.utils.files import check_folder, check_name, write_atomically
 from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress
-from layermem.utils.steps import is_quiet
-from layermem.utils.text import wrap
+from layermem.utils.text import count_text, wrap
 from layermem.utils.units import format_below, format_exact_bytes, format_seconds, parse_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
   layermem examples unet
   layermem plan --net unet/train_val.prototxt --export-graph unet.txt
-  layermem plan-graph unet.txt --budget 50% --family exact
+  layermem plan-graph unet.txt --budget 50% --family exact -o schedule.txt
   layermem plan-graph unet.txt --budget 17% --family nested
   layermem plan-graph unet.txt --budget 50% --op-costs authors
 """
@@ -38,7 +37,7 @@ OBJECTIVES = {"time": "T", "memory": "M"}
 def add_verbs(verbs: Verbs) -> None:
     description = (
         "plan recomputation for a graph file (format of Kusumoto et al., or node-link JSON as Checkmate and Moccasin "
-        "have it) and print its schedule"
+        "have it): peak, cost and, in a file, its schedule"
     )
     parser = add_verb(verbs, "plan-graph", description, EXAMPLE)
     parser.add_argument("graph", metavar="FILE", help="a graph file, such as `layermem plan --export-graph` writes")
@@ -76,6 +75,7 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="S.txt",
         help="check a schedule of another program for this graph instead: its peak, and what it recomputes",
     )
+    parser.add_argument("-o", "--output", metavar="S.txt", help="write the schedule; -v prints it below the summary")
     parser.add_argument("--draw", metavar="OUT.dot", help="write the segments as a graph, for Graphviz")
     add_json(parser)
     parser.set_defaults(run=run_plan_graph)
@@ -105,11 +105,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan_graph(arguments: argparse.Namespace) -> int:
-    """Print the schedule, or the numbers with --json; BudgetError if no plan fits."""
+    """Print a summary of the plan, or all its numbers with --json; BudgetError if no plan fits."""
     from layermem.integrations.graph_files.planner import GraphPlanner
     from layermem.integrations.graph_files.schedule_text import missing_reads
     from layermem.integrations.graph_files.text_format import read_graph
 
+    check_name(arguments.output, (), "a schedule")
+    check_folder(arguments.output)
     if arguments.graph.endswith(".json"):
         return _run_node_link(arguments)
     if not arguments.time_limit > 0:
@@ -130,11 +132,12 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
         if not plan.chain:
             raise InputError("--draw shows segments, and family 'nested' has none; use another --family")
         write_atomically(arguments.draw, segments_dot(planner.values, plan.chain).encode())
+    if plan.feasible:
+        _write_schedule(plan.schedule, arguments)
     if arguments.json:
         print_json(_values(plan))
     elif plan.feasible:
-        print(plan.schedule, end="")
-        _print_figures(plan)
+        _print_summary(_figures(plan), plan.schedule, arguments)
         if missing := missing_reads(planner.values.graph, plan.schedule):
             note = f"note: reads 'inputs' is an assumption: {missing} backwards of this schedule read, by the file, "
             print(wrap(f"{note}data that it has dropped; --reads file recomputes or keeps them"), file=sys.stderr)
@@ -149,8 +152,9 @@ def _check_schedule(graph: GraphFile, arguments: argparse.Namespace) -> int:
     from layermem.integrations.graph_files.schedule_text import run_schedule
     from layermem.integrations.graph_files.value_graph import ValueGraph
 
-    if arguments.draw:
-        raise InputError("--draw shows the segments of a plan, which --check does not make; give only one of them")
+    if arguments.draw or arguments.output:
+        option = "--draw shows the segments" if arguments.draw else "--output writes the schedule"
+        raise InputError(f"{option} of a plan, which --check does not make; give only one of them")
     text = "\n".join(read_lines(arguments.check, what="schedule"))
     values = ValueGraph(graph, arguments.reads or default_reads(arguments.model), arguments.op_costs)
     try:
@@ -173,20 +177,36 @@ def _check_schedule(graph: GraphFile, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_figures(plan: GraphPlan) -> None:
-    """Print recomputation, peak and distance from the lower bound on standard error, unless --quiet is set."""
-    if is_quiet() or plan.peak_bytes is None or plan.cost_recomputed is None:
-        return
-    gap_cost = plan.cost_recomputed - plan.cost_bound
+def _write_schedule(schedule: str, arguments: argparse.Namespace) -> None:
+    if arguments.output:
+        write_atomically(arguments.output, schedule.encode())
+
+
+def _print_summary(figures: dict[str, str], schedule: str, arguments: argparse.Namespace) -> None:
+    """Print one line per figure and where the schedule is; with --verbose, the schedule itself below them."""
+    where = f"in {arguments.output}" if arguments.output else "(-o S.txt writes them, -v prints them)"
+    for label, text in (figures | {"schedule": f"{count_text(schedule.count(chr(10)), 'line')} {where}"}).items():
+        print(wrap(f"{label:<14}  {text}"))
+    if arguments.verbose:
+        print(schedule, end="")
+
+
+def _figures(plan: GraphPlan) -> dict[str, str]:
+    """The peak, the recomputation, its distance from the lower bound, and the segments of a plan that fits."""
+    recomputed = plan.cost_recomputed or 0
     again, bound, gap = (
-        f"{100 * cost / max(plan.cost_forward, 1):.1f} %" for cost in (plan.cost_recomputed, plan.cost_bound, gap_cost)
+        f"{100 * cost / max(plan.cost_forward, 1):.1f} %"
+        for cost in (recomputed, plan.cost_bound, recomputed - plan.cost_bound)
     )
-    recomputed, forward, least = (
-        _cost_text(cost, plan.cost_unit) for cost in (plan.cost_recomputed, plan.cost_forward, plan.cost_bound)
+    cost, forward, least = (
+        _cost_text(each, plan.cost_unit) for each in (recomputed, plan.cost_forward, plan.cost_bound)
     )
-    figures = f"note: recomputes {recomputed} of {forward} ({again}) within "
-    figures += f"{format_exact_bytes(plan.peak_bytes)}; lower bound of any plan {least} ({bound}), "
-    print(wrap(figures + f"optimality gap <= {gap}"), file=sys.stderr)
+    return {
+        "peak": format_exact_bytes(plan.peak_bytes or 0),
+        "budget": format_exact_bytes(plan.budget_bytes),
+        "recomputes": f"{cost} of {forward} ({again})",
+        "lower bound": f"{least} ({bound}) of any plan; optimality gap <= {gap}",
+    } | ({"segments": f"{len(plan.chain):,}"} if plan.chain else {})
 
 
 def _cost_text(cost: int, unit: str) -> str:
@@ -228,8 +248,10 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
             budget_bytes=budget_bytes,
             minimum_bytes=graph.least_bytes,
         )
+    peak_bytes, cost = run_sequence(graph, sequence)
+    recomputed, schedule = cost - graph.total_cost, sequence_text(graph, sequence)
+    _write_schedule(schedule, arguments)
     if arguments.json:
-        peak_bytes, cost = run_sequence(graph, sequence)
         print_json(
             {
                 "budget_bytes": budget_bytes,
@@ -237,12 +259,18 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
                 "order_bytes": graph.order_bytes,
                 "least_bytes": graph.least_bytes,
                 "cost_once": graph.total_cost,
-                "cost_recomputed": cost - graph.total_cost,
+                "cost_recomputed": recomputed,
                 "sequence": sequence,
             }
         )
-    else:
-        print(sequence_text(graph, sequence), end="")
+        return 0
+    again = f"{100 * recomputed / max(graph.total_cost, 1):.1f} %"
+    figures = {
+        "peak": f"{format_exact_bytes(peak_bytes)}; {format_exact_bytes(graph.order_bytes)} in the given order",
+        "budget": format_exact_bytes(budget_bytes),
+        "recomputes": f"{recomputed:g} of {graph.total_cost:g} ({again})",
+    }
+    _print_summary(figures, schedule, arguments)
     return 0
 
 

@@ -33,13 +33,47 @@ def exported(layermem, tmp_path):
     return path
 
 
-def test_an_exported_net_is_planned_and_its_schedule_runs(layermem, exported):
+@pytest.fixture
+def scheduled(layermem, tmp_path):
+    """scheduled(*words) plans a graph and returns how it ended, and the schedule that --output has."""
+
+    def plan(*words):
+        ended = layermem("plan-graph", *words, "--output", tmp_path / "schedule.txt")
+        assert ended.code == 0
+        return ended, (tmp_path / "schedule.txt").read_text()
+
+    return plan
+
+
+def test_an_exported_net_is_planned_and_its_schedule_runs(scheduled, exported):
     graph = read_graph(exported)
     assert sum(f.type_name.startswith("Conv") for f in graph.forward) == 2
     assert {"/conv1.w0", "/ip2.w1"} <= {v.name for v in graph.variables}
-    ended = layermem("plan-graph", exported)
-    assert ended.code == 0
-    assert run_schedule(graph, ended.out)[0] > 0
+    assert run_schedule(graph, scheduled(exported)[1])[0] > 0
+
+
+@pytest.mark.parametrize("family", ["extended", "nested"])
+def test_a_terminal_gets_a_summary_and_the_schedule_goes_to_a_file_or_below_it(layermem, scheduled, exported, family):
+    values = json.loads(layermem("plan-graph", exported, "--family", family, "--json").out)
+    ended, schedule = scheduled(exported, "--family", family)
+    lines = dict(re.split(r" {2,}", line, maxsplit=1) for line in ended.out.splitlines() if line[0] != " ")
+    segments = ["segments"] if family == "extended" else []
+    assert list(lines) == ["peak", "budget", "recomputes", "lower bound", *segments, "schedule"]
+    assert lines["peak"] == format_exact_bytes(values["peak_bytes"])
+    assert lines["budget"] == format_exact_bytes(values["budget_bytes"])
+    assert lines["schedule"].startswith(f"{schedule.count(chr(10))} lines in")
+    without = layermem("plan-graph", exported, "--family", family).out
+    assert without.endswith("lines (-o S.txt writes them, -v prints them)\n")
+    assert layermem("plan-graph", exported, "--family", family, "-v").out == without + schedule
+
+
+def test_an_output_that_cannot_be_written_or_has_no_effect_is_refused_before_planning(layermem, exported, tmp_path):
+    ended = layermem("plan-graph", exported, "-o", tmp_path / "no" / "s.txt")
+    assert ended.code == 2 and "no" in ended.sentence
+    ended = layermem("plan-graph", exported, "-o", tmp_path / "s.npz")
+    assert ended.code == 2 and "is not a schedule by its name" in ended.sentence
+    ended = layermem("plan-graph", exported, "--check", exported, "-o", tmp_path / "s.txt")
+    assert ended.code == 2 and "--output writes the schedule of a plan, which --check does not make" in ended.sentence
 
 
 @pytest.mark.parametrize("options", [(), ("--objective", "memory"), ("--family", "exact", "--model", "paper")])
@@ -61,8 +95,7 @@ def test_the_costs_of_a_plan_reach_plan_graph(layermem, tmp_path):
     assert max(seconds.values()) == (0.5, 0.375)
     found = json.loads(layermem("plan-graph", path, "--json").out)
     assert found["cost_unit"] == "ns" and found["cost_forward"] > 500_000_000
-    note = layermem("plan-graph", path).err
-    assert "note: recomputes " in note and re.search(r"of 50\d ms \(", note)
+    assert re.search(r"recomputes +\S+.* of 50\d ms \(", layermem("plan-graph", path).out)
     found = json.loads(layermem("plan-graph", path, "--op-costs", "authors", "--json").out)
     assert found["cost_unit"] == "authors" and 20 < found["cost_forward"] < 40
 
@@ -92,14 +125,15 @@ def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
     assert values["feasible"] is False and values["minimum_bytes"] == least and values["cost_recomputed"] is None
 
 
-def test_nested_plans_fit_below_the_least_of_lower_sets_and_say_how_far_they_are_from_the_bound(layermem, exported):
+def test_nested_plans_fit_below_the_least_of_lower_sets_and_say_how_far_they_are_from_the_bound(
+    layermem, scheduled, exported
+):
     least = json.loads(layermem("plan-graph", exported, "--json").out)["minimum_bytes"]
     refused = layermem("plan-graph", exported, "-b", least - 1).sentence
     assert "--family nested may need less" in refused
-    ended = layermem("plan-graph", exported, "-b", least, "--family", "nested")
-    assert ended.code == 0 and run_schedule(read_graph(exported), ended.out)[0] <= least
-    assert "note: recomputes " in ended.err and "optimality gap <= " in ended.err
-    assert layermem("plan-graph", exported, "-b", least, "--family", "nested", "--quiet").err == ""
+    ended, schedule = scheduled(exported, "-b", least, "--family", "nested")
+    assert run_schedule(read_graph(exported), schedule)[0] <= least
+    assert "recomputes " in ended.out and "optimality gap <= " in ended.out
     ended = layermem("plan-graph", exported, "-b", "1", "--family", "nested")
     assert ended.code == 3 and "is below the smallest budget found of family 'nested'" in ended.sentence
 
@@ -128,24 +162,26 @@ def test_the_options_of_graph_files_are_refused_of_a_net(layermem, option):
     assert ended.code == 2 and f"option {option} belongs to `layermem plan-graph`" in ended.sentence
 
 
-def test_a_schedule_is_valid_for_the_reads_of_the_file_and_one_by_assumption_says_so(layermem, exported):
+def test_a_schedule_is_valid_for_the_reads_of_the_file_and_one_by_assumption_says_so(layermem, scheduled, exported):
     graph = read_graph(exported)
-    by_file, assumed = layermem("plan-graph", exported), layermem("plan-graph", exported, "--reads", "inputs")
-    assert "assumption" not in by_file.err and run_schedule(graph, by_file.out)[0] > 0
+    (by_file, schedule), (assumed, _) = scheduled(exported), scheduled(exported, "--reads", "inputs")
+    assert "assumption" not in by_file.err and run_schedule(graph, schedule)[0] > 0
     assert "note: reads 'inputs' is an assumption: " in assumed.err and "--reads file" in " ".join(assumed.err.split())
     assert json.loads(layermem("plan-graph", exported, "--json").out)["reads"] == "file"
     ended = layermem("plan-graph", exported, "--model", "paper", "--reads", "file")
     assert ended.code == 2 and "use model 'live', or reads 'inputs'" in ended.sentence
 
 
-def test_node_link_json_is_planned_in_its_order_at_a_share_of_its_peak(layermem, tmp_path):
+def test_node_link_json_is_planned_in_its_order_at_a_share_of_its_peak(layermem, scheduled, tmp_path):
     path = tmp_path / "chain.json"
     path.write_text(chain_text(8))
     found = json.loads(layermem("plan-graph", path, "--budget", "80%", "--json").out)
     graph = chain(8)
     assert run_sequence(graph, found["sequence"]) == (found["peak_bytes"], 16 + found["cost_recomputed"])
     assert found["peak_bytes"] <= found["budget_bytes"] == graph.order_bytes * 8 // 10 and found["cost_recomputed"] > 0
-    lines = layermem("plan-graph", path, "--budget", "80%").out.splitlines()
+    ended, schedule = scheduled(path, "--budget", "80%")
+    lines = schedule.splitlines()
+    assert f"peak            {format_exact_bytes(found['peak_bytes'])}; " in ended.out and "schedule  " in ended.out
     assert [int(line.split()[1]) for line in lines if line.startswith("compute ")] == found["sequence"]
 
 
@@ -174,9 +210,8 @@ def test_options_that_node_link_json_cannot_have_are_refused(layermem, tmp_path)
 
 def test_a_schedule_of_another_program_is_checked_and_its_figures_are_those_of_its_plan(layermem, exported, tmp_path):
     schedule, drawing = tmp_path / "s.txt", tmp_path / "segments.dot"
-    ended = layermem("plan-graph", exported, "--family", "sublinear", "--draw", drawing)
+    ended = layermem("plan-graph", exported, "--family", "sublinear", "--draw", drawing, "-o", schedule)
     assert ended.code == 0 and drawing.read_text().startswith("digraph segments {")
-    schedule.write_text(ended.out)
     planned = json.loads(layermem("plan-graph", exported, "--family", "sublinear", "--json").out)
     found = json.loads(layermem("plan-graph", exported, "--check", schedule, "--json").out)
     assert found["cost_recomputed"] == planned["cost_recomputed"] and found["peak_bytes"] <= planned["peak_bytes"]
@@ -193,7 +228,7 @@ def test_a_schedule_of_another_program_is_checked_and_its_figures_are_those_of_i
 
 def test_a_schedule_of_another_program_is_a_plan_of_the_net(layermem, exported, tmp_path):
     schedule = tmp_path / "s.txt"
-    schedule.write_text(layermem("plan-graph", exported, "--family", "nested").out)
+    assert layermem("plan-graph", exported, "--family", "nested", "-o", schedule).code == 0
     ended = layermem("plan", "--net", NET, "--import-schedule", schedule, "--save", tmp_path / "plan.json")
     assert ended.code == 0 and "strategy schedule" in ended.out
     again = layermem("plan", "--net", NET, "--load", tmp_path / "plan.json")
