@@ -43,7 +43,7 @@ class _Finder(MetaPathFinder):
         if find_spec(f"layermem.{fullname}") is None:
             raise ModuleNotFoundError(
                 f"No module named '{fullname}' here: layermem answers `import caffe`, and does not have it; "
-                "docs/pycaffe.md lists what it has",
+                "dir(caffe) lists what it has",
                 name=fullname,
             )
         return ModuleSpec(fullname, _Loader(), is_package=True)
