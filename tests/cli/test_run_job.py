@@ -9,7 +9,6 @@ import pytest
 from layermem.cli.run_job import differences, plan_run
 from layermem.errors import InputError
 from layermem.report.read_log import read_records
-from tests.cli.test_train import solver  # noqa: F401
 
 NOISE = ("--data", "noise:3", "--batch", "6", "--budget", "70%", "--keep", "pool1")
 
@@ -19,7 +18,7 @@ def start_of(path):
 
 
 @pytest.fixture
-def run(layermem, solver, tmp_path, monkeypatch):  # noqa: F811
+def run(layermem, solver, tmp_path, monkeypatch):
     """run(*words, ending): the start record of a training with these words; the working folder is a different one
     afterwards."""
 
@@ -54,7 +53,7 @@ def test_the_plan_of_a_run_is_made_again_from_its_log(run, tmp_path, words, endi
     assert list(differences(start, report)) == []
 
 
-def test_a_saved_plan_is_used_again(run, layermem, solver, tmp_path):  # noqa: F811
+def test_a_saved_plan_is_used_again(run, layermem, solver, tmp_path):
     path = tmp_path / "p.json"
     assert layermem("plan", "--solver", solver(), "--budget", "40%", "--save", path).code == 0
     start = run("--load", path)

@@ -8,14 +8,14 @@ import subprocess
 import pytest
 
 from layermem.report.read_log import curves, last_training, read_records
-from tests.cli.test_train import solver, started  # noqa: F401
+from tests.cli.test_train import started
 
 
 def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):  # noqa: F811
+def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):
     path = tmp_path / "run.jsonl"
     words = ("--budget", "50%", "--iterations", "3", "--log", path, "--log-every", "1")
     assert layermem("train", "--solver", solver(), *words).code == 0
@@ -30,7 +30,7 @@ def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path): 
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_resumed_run_appends_and_its_curves_are_those_of_a_whole_run(layermem, solver, tmp_path, ending):  # noqa: F811
+def test_a_resumed_run_appends_and_its_curves_are_those_of_a_whole_run(layermem, solver, tmp_path, ending):
     file = solver()
     state = tmp_path / "digits_iter_2.solverstate"
 
@@ -47,7 +47,7 @@ def test_a_resumed_run_appends_and_its_curves_are_those_of_a_whole_run(layermem,
     assert curves(last_training(parts)) == curves(whole)
 
 
-def test_a_run_that_diverges_says_so_in_its_log_and_its_plot_is_drawn(layermem, solver, tmp_path):  # noqa: F811
+def test_a_run_that_diverges_says_so_in_its_log_and_its_plot_is_drawn(layermem, solver, tmp_path):
     pytest.importorskip("matplotlib")
     log, plot = tmp_path / "run.jsonl", tmp_path / "curves.png"
     ended = layermem("train", "--solver", solver(base_lr="1e30"), "--log", log, "--plot", plot, "--log-every", 1)
@@ -56,7 +56,7 @@ def test_a_run_that_diverges_says_so_in_its_log_and_its_plot_is_drawn(layermem, 
     assert end["status"] == "diverged" and end["message"] in ended.sentence
 
 
-def test_event_files_and_a_plot_need_no_log(layermem, solver, tmp_path):  # noqa: F811
+def test_event_files_and_a_plot_need_no_log(layermem, solver, tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboardX")
     folder, plot = tmp_path / "events", tmp_path / "curves.svg"
@@ -65,7 +65,7 @@ def test_event_files_and_a_plot_need_no_log(layermem, solver, tmp_path):  # noqa
     assert len(list(folder.glob("*/events.*"))) == 2 and plot.exists()
 
 
-def test_a_trace_has_the_last_iteration_and_a_table_follows(layermem, solver, tmp_path):  # noqa: F811
+def test_a_trace_has_the_last_iteration_and_a_table_follows(layermem, solver, tmp_path):
     path = tmp_path / "step.json"
     ended = layermem("train", "--solver", solver(), "--budget", "50%", "--iterations", "3", "--trace", path)
     assert ended.code == 0 and "measured times of a step, mean of 2\n" in ended.out
@@ -86,7 +86,7 @@ def test_a_trace_has_the_last_iteration_and_a_table_follows(layermem, solver, tm
         (("--log", "none/a.csv"), "there is no folder"),
     ],
 )
-def test_outputs_that_cannot_be_written_are_refused_before_the_run(layermem, solver, tmp_path, words, says):  # noqa: F811
+def test_outputs_that_cannot_be_written_are_refused_before_the_run(layermem, solver, tmp_path, words, says):
     ended = layermem("train", "--solver", solver(), *words)
     assert ended.code == 2 and ended.out == "" and says.split("|")[-1] in ended.sentence
 

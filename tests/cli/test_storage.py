@@ -8,7 +8,6 @@ from layermem.backends.base import STORAGES
 from layermem.cli.run_job import differences, plan_run
 from layermem.ops import NARROW
 from layermem.report.read_log import read_records
-from tests.cli.test_train import solver  # noqa: F401
 
 NET = ("--net", "prototxt/digits/train_val.prototxt", "--batch", "512")
 LARGE = ("--net", "prototxt/mnist/train_val.prototxt")  # several parts of 8 MiB
@@ -49,7 +48,7 @@ def test_a_larger_batch_fits(layermem, storage):
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "train", "test"])
-def test_an_unknown_storage_is_refused_with_the_known_ones(layermem, solver, verb):  # noqa: F811
+def test_an_unknown_storage_is_refused_with_the_known_ones(layermem, solver, verb):
     words = {
         **VERBS,
         "train": ("train", "--solver", solver()),
@@ -73,7 +72,7 @@ def test_a_plan_of_another_storage_is_refused(layermem, tmp_path, storage):
     assert ended.code == 2 and "was made for another net, batch, device, precision or storage" in ended.sentence
 
 
-def test_training_and_its_test_run_in_it_and_measure_what_was_predicted(layermem, solver, tmp_path, storage):  # noqa: F811
+def test_training_and_its_test_run_in_it_and_measure_what_was_predicted(layermem, solver, tmp_path, storage):
     log = tmp_path / "run.jsonl"
     ended = layermem("train", "--solver", solver(), "--iterations", 2, "--log", log, *storage)
     assert ended.code == 0, ended.err
@@ -85,7 +84,7 @@ def test_training_and_its_test_run_in_it_and_measure_what_was_predicted(layermem
     assert tested.code == 0 and "accuracy" in tested.out
 
 
-def test_a_loss_scale_is_one_of_training_in_fp16(layermem, solver, tmp_path):  # noqa: F811
+def test_a_loss_scale_is_one_of_training_in_fp16(layermem, solver, tmp_path):
     words = ("train", "--solver", solver(), "--iterations", 2)
     ended = layermem(*words, "--storage", "fp16", "--loss-scale", 2**32)
     assert ended.code == 0, ended.err
@@ -96,7 +95,7 @@ def test_a_loss_scale_is_one_of_training_in_fp16(layermem, solver, tmp_path):  #
     assert layermem(*words, "--storage", "fp16", "--loss-scale", "1000").code == 2
 
 
-def test_the_plan_of_a_run_is_made_again_in_its_storage(layermem, solver, tmp_path, monkeypatch, storage):  # noqa: F811
+def test_the_plan_of_a_run_is_made_again_in_its_storage(layermem, solver, tmp_path, monkeypatch, storage):
     log = tmp_path / "run.jsonl"
     assert layermem("train", "--solver", solver(), "--iterations", 1, "--log", log, *storage).code == 0
     monkeypatch.chdir(tmp_path)

@@ -4,12 +4,10 @@ import re
 
 import pytest
 
-from tests.cli.test_train import solver  # noqa: F401
-
 NET = ("--net", "prototxt/digits/train_val.prototxt")
 
 
-def test_a_quiet_training_prints_nothing_and_saves_its_snapshot(layermem, solver, tmp_path):  # noqa: F811
+def test_a_quiet_training_prints_nothing_and_saves_its_snapshot(layermem, solver, tmp_path):
     ended = layermem("train", "--solver", solver(), "--iterations", "1", "--quiet")
     assert (ended.code, ended.out, ended.err) == (0, "", "") and (tmp_path / "digits_iter_1.caffemodel").exists()
     words = ("--weights", tmp_path / "digits_iter_1.caffemodel", "--iterations", "2")

@@ -13,7 +13,6 @@ from layermem.cli.main import make_parser
 from layermem.cli.watch_planner import Planner, sections, work
 from layermem.integrations.page.planned import Planned
 from tests.cli.test_report import data_of
-from tests.cli.test_train import solver  # noqa: F401
 
 SMALL_COMPARISON = ("--strategies", "liveness,auto", "--points", "2")
 SECONDS = 20  # until a process has ended, at most
@@ -29,7 +28,7 @@ class Sent(list):
     send = list.append
 
 
-def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver, tmp_path, monkeypatch):  # noqa: F811
+def test_the_sections_are_those_of_the_page_that_report_writes(layermem, solver, tmp_path, monkeypatch):
     file, log, path = solver(), tmp_path / "run.jsonl", tmp_path / "x.html"
     assert layermem("train", "--solver", file, "--budget", "50%", "--iterations", 1, "--log", log).code == 0
     assert layermem("report", "--solver", file, "--budget", "50%", *SMALL_COMPARISON, "-o", path).code == 0

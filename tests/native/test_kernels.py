@@ -80,7 +80,7 @@ def test_other_arguments_are_refused_by_name(call, message):
         (lambda: launch("mvn_forward", axis=(-1, 2, 1), y=0, x=0, eps=0), "must"),
         (lambda: launch("update", 1, rule="Sgd", w=0, dw=8, h0=8), "unknown UpdateRule 'Sgd', known are SGD, Nesterov"),
         (lambda: launch("update", 1, rule="SGD", w=0, h0=8), "dw is needed"),
-        (lambda: launch("update", 1, rule=7, w=0, dw=8, h0=8), "unknown UpdateRule 7"),
+        (lambda: launch("update", 1, rule=8, w=0, dw=8, h0=8), "unknown UpdateRule 8"),
         (lambda: launch("pointwise", "relux", 1, out=0), "unknown function 'relux'"),
         (lambda: launch("relu_forward", 1, y=0, x=0, storage="fp8"), "unknown Storage 'fp8'"),
         (lambda: launch("channel_sums", AXIS, "moments", out=0, a=0, carry=0), "takes plain sums"),

@@ -106,9 +106,10 @@ def test_stages_of_the_file_count_and_its_phase_and_level_do_not():
 def test_a_phase_has_a_name_and_a_number_and_no_other_is_known():
     net = net_with("include { phase: TEST }")
     assert filter_net(net, TEST).message == filter_net(net, "TEST").message != filter_net(net, TRAIN).message
+    assert filter_net(net, "test").message == filter_net(net, "TEST").message
     with pytest.raises(InputError) as caught:
-        filter_net(net_with(""), "train")
-    assert str(caught.value) == "unknown phase 'train' (choose from TRAIN, TEST)"
+        filter_net(net_with(""), "tests")
+    assert str(caught.value) == "unknown phase 'tests' (choose from TRAIN, TEST)"
 
 
 NAMES = st.lists(st.sampled_from("abc"), max_size=3, unique=True)

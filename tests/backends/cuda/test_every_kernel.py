@@ -76,7 +76,7 @@ def test_the_small_cases_launch_every_kernel(monkeypatch):
     of_every_gpu = [module for module in modules() if not module.endswith("_sm90a")]  # else test_warpgroup.py
     declared = {f"{module}.{name}" for module in of_every_gpu for name in kernel_names(module)}
     rules = {name for name in declared if name.startswith("update.update_")}
-    assert len(rules) == 6
+    assert len(rules) == 7
     checking = {name for name in declared if name.startswith("check.")}  # test_check.py
     with_sums = {name for name in declared if ".conv_dgrad_sums_" in name}  # test_norm_sums.py
     by_patch = {name for name in declared if "_patch_" in name}  # test_conv_patch.py
