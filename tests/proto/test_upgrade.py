@@ -29,8 +29,8 @@ TYPES = """
     THRESHOLD Threshold"""
 LATER = """
     AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  DENSE_IMAGE_DATA DenseImageData  ELU ELU  EMBED Embed
-    INTERP Interp  LOG Log  NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox  PSROI_POOLING PSROIPooling
-    REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape  ROI_POOLING ROIPooling  SCALE Scale
+    INTERP Interp  LOG Log  NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox
+    PSROI_POOLING PSROIPooling  REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape  ROI_POOLING ROIPooling  SCALE Scale
     SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP  TILE Tile  UPSAMPLE Upsample"""
 
 
