@@ -28,10 +28,11 @@ TYPES = """
     SOFTMAX_LOSS SoftmaxWithLoss  SPLIT Split  SLICE Slice  TANH TanH  WINDOW_DATA WindowData
     THRESHOLD Threshold"""
 LATER = """
-    AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  DENSE_IMAGE_DATA DenseImageData  ELU ELU  EMBED Embed
-    INTERP Interp  LOG Log  NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox
+    AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  DENSE_IMAGE_DATA DenseImageData  ELU ELU
+    EMBED Embed  INTERP Interp  LOG Log  NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox
     PSROI_POOLING PSROIPooling  REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape
-    ROI_POOLING ROIPooling  SCALE Scale  SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP  TILE Tile  UPSAMPLE Upsample"""
+    ROI_POOLING ROIPooling  SCALE Scale  SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP
+    TILE Tile  UPSAMPLE Upsample"""
 
 
 def test_every_old_type_has_its_word():
