@@ -344,6 +344,7 @@ ABSENT = {  # sources whose files are absent
     "LevelDB": 'type: "Data" data_param { source: "." batch_size: 4 }',
     "HDF5": 'type: "HDF5Data" hdf5_data_param { source: "no" batch_size: 4 }',
     "image list": 'type: "ImageData" image_data_param { source: "no" batch_size: 4 }',
+    "pair list": 'type: "DenseImageData" dense_image_data_param { source: "no" batch_size: 4 }',
     "memory": 'type: "MemoryData" memory_data_param { batch_size: 4 channels: 1 height: 6 width: 6 }',
     "input": 'type: "Input"',
     "windows": 'type: "WindowData" window_data_param { source: "no" batch_size: 4 }',

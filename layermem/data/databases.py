@@ -163,7 +163,7 @@ def image_records(
 ) -> Iterator[Record]:
     """The records of the images in a list whose lines are a path and one or more labels.  An image that cannot be read
     is an InputError, or goes to `skip` and has no record."""
-    rows = read_rows(listing, options.labels, whole=options.labels == 1)
+    rows = read_rows(listing, options.labels, kind=int if options.labels == 1 else float)
     first: tuple[int, ...] | None = None
     for number, row in _numbered(rows, options.shuffle, track):
         name, _, line = row
@@ -237,7 +237,7 @@ def _encoded(image: np.ndarray, ending: str) -> bytes:
 
 def label_records(listing: Path, labels: int | None, shuffle: int | None, track: Track = list) -> Iterator[Record]:
     """The labels of a list as Datums of L x 1 x 1 floats, with the keys and the order of image_records."""
-    for number, (name, words, line) in _numbered(read_rows(listing, labels, whole=False), shuffle, track):
+    for number, (name, words, line) in _numbered(read_rows(listing, labels, kind=float), shuffle, track):
         try:
             datum = Datum(channels=len(words), height=1, width=1, encoded=False, float_data=_numbers(words))
             yield _key(number, name), datum

@@ -34,7 +34,7 @@ from layermem.data.position import State, number_in
 from layermem.data.transform import Transform
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
-from layermem.layers.data import MATRIX, check_batch, stated_shapes
+from layermem.layers.data import FROM_FILES, MATRIX, check_batch, stated_shapes
 from layermem.layers.fillers import check_filler, fill, is_constant
 from layermem.ops import ByteImages
 from layermem.proto.blobs import read_blob
@@ -204,12 +204,10 @@ def feed_of(*types: str) -> Callable[[F], F]:
 
 @feed_of("Data", "ImageData")
 class ImageFeed(Feed):
-    """Data and ImageData: transformed images, and labels if the layer has a second top.
-
-    in_bytes   whether images that are stored in bytes are delivered as ByteImages
-    """
+    """Transformed images, as ByteImages with `in_bytes` if they are stored in bytes, and labels if there is a top."""
 
     counts = "sample"  # its number seeds the transform
+    list_source: ClassVar[type[ImageListSource]] = ImageListSource
 
     def __init__(
         self,
@@ -224,8 +222,7 @@ class ImageFeed(Feed):
         self.in_bytes, self.varies = in_bytes, batch == 1 and not transform.any_size
         self.shapes = ((batch, *transform.shape(source.first_shape())), (batch,))[:tops]
         if isinstance(source, DatumSource) and transform.color is not None and source.first_is_raw():
-            field = "force_color" if transform.color else "force_gray"
-            self.notes = (f"{field} has no effect on images that are not encoded, as in BVLC Caffe",)
+            self.notes = (f"{transform.forced} has no effect on images that are not encoded, as in BVLC Caffe",)
 
     @classmethod
     def open(cls, opening: Opening) -> Feed:
@@ -233,7 +230,7 @@ class ImageFeed(Feed):
         batch = check_batch(param)
         check_tops(param)
         transform = Transform(param.transform_param, opening.phase, opening.key, opening.resolve, read=files.read_bytes)
-        source = _database(opening, transform) if param.type == "Data" else _image_list(opening)
+        source = _database(opening, transform) if param.type == "Data" else _image_list(opening, cls.list_source)
         try:
             if isinstance(source, DatumSource):
                 files.check_same(source.path, source.identity)
@@ -241,27 +238,30 @@ class ImageFeed(Feed):
         except InputError:
             source.close()
             raise
-        if param.type == "ImageData" and transform.color is not None:
-            field = "force_color" if transform.color else "force_gray"
-            feed.notes = (f"{field} has no effect on ImageData, as in BVLC Caffe; is_color decides",)
+        if param.type != "Data" and transform.color is not None:
+            feed.notes = (f"{transform.forced} has no effect on {param.type}, as in Caffe; is_color decides",)
         return feed
 
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         if param.type == "Data":
             return database_bytes(resolve(param.data_param.source))
-        p = param.image_data_param
-        return list_bytes(resolve(p.source), p.root_folder, files.read_bytes)
+        p = getattr(param, FROM_FILES[param.type])
+        return list_bytes(resolve(p.source), p.root_folder, files.read_bytes, cls.list_source.kind)
 
     def _next(self) -> Batch:
         images, labels = self.source.read(self.batch)
+        data = self._transformed(images)
+        self.position += self.batch
+        return [data, labels][: self.tops]
+
+    def _transformed(self, images: Sequence[np.ndarray]) -> np.ndarray | ByteImages:
         stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
         data = self.transform(images, self.position) if stored is None else stored
         if data.shape != self.shapes[0] and not self.varies:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
-        self.position += self.batch
-        return [data, labels][: self.tops]
+        return data
 
     def _records(self) -> Records:
         return self.source
@@ -279,10 +279,10 @@ def _database(opening: Opening, transform: Transform) -> DatumSource:
     return open_database(path, stated=stated, labels=labels, color=transform.color, skip=skip)
 
 
-def _image_list(opening: Opening) -> ImageListSource:
-    images = opening.param.image_data_param
+def _image_list(opening: Opening, kind: type[ImageListSource]) -> ImageListSource:
+    images = getattr(opening.param, FROM_FILES[opening.param.type])
     skip, read = opening.skip(images.rand_skip), opening.files.read_bytes
-    return ImageListSource(opening.resolve(images.source), images, opening.key, skip=skip, read=read)
+    return kind(opening.resolve(images.source), images, opening.key, skip=skip, read=read)
 
 
 @feed_of("HDF5Data")

@@ -56,13 +56,16 @@ def decoding_bytes(raw: bytes) -> int:
         return 0
 
 
-def decode(raw: bytes, *, color: bool | None = None, turned: bool = True) -> np.ndarray:
-    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are as in the file.  `turned`: as
-    its EXIF orientation says."""
+def decode(raw: bytes, *, color: bool | None = None, turned: bool = True, indices: bool = False) -> np.ndarray:
+    """Decode an image file of one of FORMATS to uint8; with `color` None the channels are as in the file.
+
+    turned    as its EXIF orientation says
+    indices   each pixel is the index of a class: its gray, or its index in the palette of the file
+    """
     try:
         with Image.open(io.BytesIO(raw), formats=FORMATS) as image:
             orientation = _orientation(image) if turned else None
-            return _turn(_as_array(image, color), orientation)
+            return _turn(_indices(image) if indices else _as_array(image, color), orientation)
     except InputError:
         raise
     except UnidentifiedImageError:
@@ -107,6 +110,18 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
         return _as_gray(image)[None]
     planes = np.asarray(image if image.mode == mode else image.convert(mode)).transpose(2, 0, 1)
     return np.ascontiguousarray(planes[::-1] if mode == "RGB" else planes[[2, 1, 0, 3]])
+
+
+def _indices(image: Image.Image) -> np.ndarray:
+    """[1,H,W]: the index of a class at each pixel."""
+    if image.mode == "P":
+        return np.array(image)[None]
+    if image.mode not in GRAY_MODES and not image.mode.startswith(("I", "F")):
+        raise InputError(
+            f"holds an image of mode {image.mode}, where each pixel must be the index of a class; save it in gray, or "
+            "with a palette"
+        )
+    return _as_array(image, False)
 
 
 def _as_gray(image: Image.Image) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Images listed in a text file, one per line: path, blanks or tabs, a label.
+"""Images listed in a text file, one per line: path, blanks or tabs, a label; or the path of an image of labels.
 
 With shuffle, every pass permutes the list, seeded by (seed, layer, pass); so the state is the number of the next image.
-source  Caffe image_data_layer.cpp
+source  Caffe image_data_layer.cpp; dense_image_data_layer.cpp of alexgkendall/caffe-segnet
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import ClassVar, NamedTuple, overload
 
 import numpy as np
 
 from layermem.data.images import decode, decoding_bytes, resize
 from layermem.data.position import State, number_in
+from layermem.data.resampling import resample
 from layermem.errors import InputError
 from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes
@@ -24,6 +25,7 @@ LIST = "list of images"
 LIST_LIMIT = 2**30  # bytes of the list
 IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
+EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
 ROW_BYTES = 12  # of a row beside its text: its start and the number of its line
 
 
@@ -44,10 +46,10 @@ class RowList(Sequence[Row]):
         text: bytes,
         labels: int | None,
         *,
-        whole: bool,
+        kind: type,
         check: Callable[[Row, Path], object] | None = None,
     ):
-        self._path, self._text, self._whole = path, text, whole
+        self._path, self._text, self._kind = path, text, kind
         self._starts, self._lines = array("q"), array("i")
         for number, start, line in lines_of(text, what=LIST, path=path):
             if not line.strip():
@@ -61,7 +63,7 @@ class RowList(Sequence[Row]):
             if check is not None:
                 check(row, path)
         if not self._starts:
-            raise InputError("lists no images; add lines such as `path/to/image.jpg 3`", path=str(path))
+            raise InputError(f"lists no images; add lines such as `path/to/image.jpg {EXAMPLES[kind]}`", path=str(path))
 
     @property
     def nbytes(self) -> int:
@@ -85,9 +87,10 @@ class RowList(Sequence[Row]):
 
     def _row(self, line: str, number: int) -> Row:
         name, *words = line.strip().rsplit(None, self._labels)
-        if len(words) < self._labels or not all(_is_number(word, self._whole) for word in words):
+        if len(words) < self._labels or not all(_is(word, self._kind) for word in words):
             each = "a label" if self._labels == 1 else f"{self._labels} labels"
-            example = " ".join(["path/to/image.jpg", *["3" if self._whole else "0.5"] * min(self._labels, 4)])
+            each = "that of its label image" if self._kind is str else each
+            example = " ".join(["path/to/image.jpg", *[EXAMPLES[self._kind]] * min(self._labels, 4)])
             what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
             raise InputError(what, path=str(self._path), line=number)
         return Row(name, words, number)
@@ -96,13 +99,15 @@ class RowList(Sequence[Row]):
 class ImageListSource:
     """Reads the list at `path` as an ImageDataParameter states; `key` is the seed and the layer."""
 
+    kind: ClassVar[type] = int  # of labels
+
     def __init__(
         self, path: Path, param: Message, key: tuple[int | str, ...], *, skip: int = 0, read: Read = read_bytes
     ):
         if (param.new_height > 0) != (param.new_width > 0):
             raise InputError("has only one of new_height and new_width; set both, or neither")
         self.path, self.param, self.key = path, param, (*key, "shuffle")
-        self.rows = read_rows(path, 1, read=read, check=label_of)
+        self.rows = read_rows(path, 1, kind=self.kind, read=read, check=label_of if self.kind is int else None)
         self.length = len(self.rows)
         self._next = skip  # images read or skipped so far, over all passes
         self._pass, self._order = -1, np.arange(self.length)
@@ -111,7 +116,7 @@ class ImageListSource:
         return self._image(self._row(self._next)).shape
 
     def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        rows = [self._row(number) for number in range(self._next, self._next + count)]
+        rows = self._rows(count)
         images = [self._image(row) for row in rows]
         self._next += count
         return images, np.array([label_of(row, self.path) for row in rows], np.float32)
@@ -132,6 +137,9 @@ class ImageListSource:
     def close(self) -> None:
         pass
 
+    def _rows(self, count: int) -> list[Row]:
+        return [self._row(number) for number in range(self._next, self._next + count)]
+
     def _row(self, number: int) -> Row:
         epoch, index = divmod(number, self.length)
         if self.param.shuffle and epoch != self._pass:
@@ -139,28 +147,66 @@ class ImageListSource:
         return self.rows[int(self._order[index])]
 
     def _image(self, row: Row) -> np.ndarray:
-        file = listed_file(self.param.root_folder + row.name, self.path)
+        image = self._decoded(row.name, row, color=self.param.is_color)
+        return resize(image, *self._size) if self._size else image
+
+    @property
+    def _size(self) -> tuple[int, int] | None:
+        """The height and width that images are resized to."""
+        return (self.param.new_height, self.param.new_width) if self.param.new_height else None
+
+    def _decoded(self, name: str, row: Row, *, color: bool = False, indices: bool = False) -> np.ndarray:
+        """The image at `name`, which `row` lists."""
+        file = listed_file(self.param.root_folder + name, self.path)
         try:
             raw = read_bytes(file, what="image", limit=IMAGE_LIMIT)
         except InputError as error:
             what = f"lists '{file}', which cannot be read: {error.what}"
             raise InputError(what, path=str(self.path), line=row.line) from None
         try:
-            image = decode(raw, color=self.param.is_color)
+            return decode(raw, color=color, indices=indices)
         except InputError as error:
             raise InputError(error.what, path=str(file)) from None
-        if self.param.new_height:
-            image = resize(image, self.param.new_height, self.param.new_width)
-        return image
 
 
-def list_bytes(path: Path, root: str, read: Read) -> int:
-    """What a list takes, and its first image while it is decoded; the others are taken to be no larger."""
+class ImagePairSource(ImageListSource):
+    """Reads a list of images and of their label images, which hold the index of a class for each pixel, as a
+    DenseImageDataParameter states."""
+
+    kind = str
+
+    def first_shape(self) -> tuple[int, ...]:
+        image, _ = self._pair(self._row(self._next))
+        return image.shape
+
+    def read_pairs(self, count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        pairs = [self._pair(row) for row in self._rows(count)]
+        self._next += count
+        return [image for image, _ in pairs], [labels for _, labels in pairs]
+
+    def _pair(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
+        image, labels = self._image(row), self._decoded(row.labels[0], row, indices=True)
+        if self._size:
+            labels = resample(labels, *self._size, "NEAREST")
+        if image.shape[1:] != labels.shape[1:]:
+            sizes = [f"{each.shape[1]}x{each.shape[2]}" for each in (image, labels)]
+            what = (
+                f"lists the image '{row.name}' of {sizes[0]} with labels of {sizes[1]}; make them equal, or set "
+                "new_height and new_width"
+            )
+            raise InputError(what, path=str(self.path), line=row.line)
+        return image, labels
+
+
+def list_bytes(path: Path, root: str, read: Read, kind: type = int) -> int:
+    """What a list with labels of type `kind` takes, and its first image, or label image, while that is decoded; the
+    others are taken to be no larger."""
     text = read(path, what=LIST, limit=LIST_LIMIT)
     first = next((line for _, _, line in lines_of(text, what=LIST, path=path) if line.strip()), "")
-    name = RowList(path, first.encode(), 1, whole=True)[0].name
-    image = read_bytes(listed_file(root + name, path), what="image", limit=IMAGE_LIMIT)
-    return len(text) + ROW_BYTES * (text.count(b"\n") + (not text.endswith(b"\n"))) + decoding_bytes(image)
+    row = RowList(path, first.encode(), 1, kind=kind)[0]
+    files = [listed_file(root + name, path) for name in (row.name, *(row.labels if kind is str else ()))]
+    decoding = max(decoding_bytes(read_bytes(file, what="image", limit=IMAGE_LIMIT)) for file in files)
+    return len(text) + ROW_BYTES * (text.count(b"\n") + (not text.endswith(b"\n"))) + decoding
 
 
 def listed_file(name: str, listing: Path, root: str | None = None) -> Path:
@@ -181,28 +227,28 @@ def read_rows(
     path: Path,
     labels: int | None,
     *,
-    whole: bool = True,
+    kind: type = int,
     read: Read = read_bytes,
     check: Callable[[Row, Path], object] | None = None,
 ) -> RowList:
     """The rows of a list, all of which are checked.
 
     labels   number of labels after each path; None: as many as in the first line
-    whole    whether labels must be integers
+    kind     int, float, or str for paths of label images
     read     gets the bytes of the list
     check    a further check of a row
     """
-    return RowList(path, read(path, what=LIST, limit=LIST_LIMIT), labels, whole=whole, check=check)
+    return RowList(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
 
 
 def _labels_at_end(words: list[str]) -> int:
     """The number of words after the last one that is no number; the first word is always part of the path."""
-    return next((i for i, word in enumerate(reversed(words)) if not _is_number(word, False)), len(words) - 1)
+    return next((i for i, word in enumerate(reversed(words)) if not _is(word, float)), len(words) - 1)
 
 
-def _is_number(word: str, whole: bool) -> bool:
+def _is(word: str, kind: type) -> bool:
     try:
-        int(word) if whole else float(word)
+        kind(word)
     except ValueError:
         return False
     return True

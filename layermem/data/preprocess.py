@@ -6,7 +6,7 @@ Crop, mean and scale are the Transform of data layers in TEST (transform.py), so
 `layermem test`.  `mirror` has no effect.  Images are resized to the first of these sizes that is known:
 
     the size that the user states
-    new_height x new_width of an ImageData, height x width of a resize_param that warps
+    new_height x new_width of an ImageData or DenseImageData, height x width of a resize_param that warps
     the size of the mean image
     the size of the first image in the data set, if the layer crops
     the size of the input, which leaves nothing to crop
@@ -23,7 +23,7 @@ import numpy as np
 from layermem.data.images import resize
 from layermem.data.transform import OF_BOXES, Transform, read_mean
 from layermem.errors import InputError
-from layermem.layers.data import FEED_LAYERS
+from layermem.layers.data import FEED_LAYERS, FROM_FILES, ImageData
 from layermem.proto.schema import TEST, Message, TransformationParameter
 from layermem.utils.input_files import Read, read_bytes
 from layermem.utils.open_file import OpenFile
@@ -84,8 +84,9 @@ class Preprocess:
             self._set_mean(stated.mean)
         mean = self.transform.mean
         of_layer = None
-        if layer is not None and layer.type == "ImageData" and layer.image_data_param.new_height:
-            of_layer = layer.image_data_param.new_height, layer.image_data_param.new_width
+        if layer is not None and issubclass(FEED_LAYERS[layer.type], ImageData):
+            p = getattr(layer, FROM_FILES[layer.type])
+            of_layer = (p.new_height, p.new_width) if p.new_height else None
         of_mean = None if mean is None else mean.shape[1:]
         of_data = tuple(stored[1:]) if stored is not None and param.crop_size else None
         height, width = stated.size or of_layer or warped or of_mean or of_data or size

@@ -60,6 +60,7 @@ class Transform:
                     "images before they are stored, and remove it"
                 )
         self.color = True if param.force_color else False if param.force_gray else None
+        self.forced = "force_color" if param.force_color else "force_gray"  # where color is not None
         if param.mean_file and param.mean_value:
             raise InputError("has both mean_file and mean_value; keep one")
         self.mean = read_mean(resolve(param.mean_file), read) if param.mean_file else None

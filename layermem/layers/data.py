@@ -8,10 +8,12 @@ MemoryData DummyData Input   y{i} of the shapes that the layer states (MemoryDat
 WindowData                   y0 windows cut from images, y1 their labels
 DetectionSizes               y0, the window and the size of each image in the batch, from the `name_size_file` of a
                              DetectionEvaluate
+DenseImageData               y0 images, y1 [N, 1, H, W] the class of each pixel
 InfogainMatrix               y0, the matrix in the `source` of an InfogainLoss, the same in every batch
 memory                       tops cannot be recomputed (recompute_kind "never"): a plan keeps or offloads them;
                              nothing is stashed, and no gradient flows
-source                       Caffe data_layer.cpp and its neighbours; annotated_data_layer.cpp of the SSD fork
+source                       Caffe data_layer.cpp and its neighbours; annotated_data_layer.cpp of the SSD fork;
+                             dense_image_data_layer.cpp of alexgkendall/caffe-segnet
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class FeedLayer(Layer):
     top_range = (1, None)
     recompute_kind = "never"
     block: ClassVar[str] = ""  # the field with batch size and source, for tops that are read from files
-    has_labels: ClassVar[bool] = False  # the second top holds a label for each item of the first
+    has_labels: ClassVar[bool] = False  # the shape of the second top follows from that of the first
     may_be_bytes: ClassVar[bool] = False  # images may reach the device as bytes
     is_transformed: ClassVar[bool] = False  # transform_param takes effect
     label_form: ClassVar[str] = "N"  # shape of the second top, as users write it
@@ -104,9 +106,9 @@ class FeedLayer(Layer):
         return 0, 0, 0
 
     @classmethod
-    def labels_in(cls, batch: int) -> tuple[int, ...]:
-        """The shape of the second top of a layer of files."""
-        return (batch,)
+    def labels_in(cls, images: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the second top of a layer of files, beside `images` in the first."""
+        return (images[0],)
 
     @classmethod
     def set_shapes(cls, param: Message, shapes: Shapes, given: Collection[str]) -> None:
@@ -141,8 +143,8 @@ class AnnotatedData(FeedLayer):
         return (_channels_in(param.transform_param), *(size or (0, 0)))
 
     @classmethod
-    def labels_in(cls, batch: int) -> tuple[int, ...]:
-        return (1, 1, batch * ROWS_OF_ITEM, 8)
+    def labels_in(cls, images: Sequence[int]) -> tuple[int, ...]:
+        return (1, 1, images[0] * ROWS_OF_ITEM, 8)
 
 
 @feed
@@ -164,8 +166,18 @@ class ImageData(FeedLayer):
 
     @classmethod
     def image_in(cls, param: Message) -> tuple[int, int, int]:
-        p, crop = param.image_data_param, param.transform_param.crop_size
+        p, crop = getattr(param, cls.block), param.transform_param.crop_size
         return (3 if p.is_color else 1), crop or p.new_height, crop or p.new_width
+
+
+@feed
+class DenseImageData(ImageData):
+    block = "dense_image_data_param"
+    label_form = "N,1,H,W"
+
+    @classmethod
+    def labels_in(cls, images: Sequence[int]) -> tuple[int, ...]:
+        return (images[0], 1, *images[2:])
 
 
 @feed
@@ -339,8 +351,9 @@ def shape_options(param: Message, forms: Mapping[str, str] = MappingProxyType({}
         channels, *size = cls.image_in(param)
         if not channels and all(size):  # a line to copy: images of a stated size mostly have colours
             channels, gray = COLOURS, f" ({COLOURS} channels, or 1 of gray images)"
-        image = ",".join(str(number or letter) for number, letter in zip((batch, channels, *size), "NCHW"))
-        forms = {top: cls.label_form.replace("N", str(batch)) if i else image for i, top in enumerate(param.top)}
+        known = {letter: number or letter for letter, number in zip("NCHW", (batch, channels, *size))}
+        image, label = (",".join(str(known.get(n, n)) for n in f.split(",")) for f in ("N,C,H,W", cls.label_form))
+        forms = {top: label if i else image for i, top in enumerate(param.top)}
     return " ".join(f"--input {top}={forms.get(top, '...')}" for top in param.top) + gray
 
 
@@ -367,7 +380,7 @@ def _shapes_of_inputs(param: Message, inputs: Mapping[str, tuple[int, ...]]) -> 
         return None
     batch = inputs[tops[0]][0]
     if FEED_LAYERS[param.type].has_labels and len(tops) == 2:
-        inputs = {tops[1]: (batch,), **inputs}
+        inputs = {tops[1]: FEED_LAYERS[param.type].labels_in(inputs[tops[0]]), **inputs}
     if any(top not in inputs for top in tops):
         return None
     set_batch(param, batch)
@@ -392,8 +405,8 @@ def declared_shapes(param: Message) -> tuple[tuple[int, ...], ...] | None:
     image = cls.image_in(param)
     if not all(image):
         return None
-    batch = check_batch(param)
-    return ((batch, *image), cls.labels_in(batch))[: len(param.top)]
+    images = (check_batch(param), *image)
+    return (images, cls.labels_in(images))[: len(param.top)]
 
 
 def check_batch(param: Message) -> int:

@@ -2,7 +2,8 @@
 
 An encoder as VGG-16, whose poolings keep the places of their maxima, and its mirror image, which puts values back to
 them.
-Without a data set the net reads noise; the stage 'hdf5' (which solver.prototxt turns on) reads HDF5 files instead.
+Without a data set the net reads noise; the stage 'images' (which solver.prototxt turns on) reads lists of images and of
+label images instead, as those of alexgkendall/SegNet-Tutorial.
 source  Badrinarayanan, Kendall, Cipolla: SegNet, 2015; layers have the names of alexgkendall/SegNet-Tutorial
 """
 
@@ -15,6 +16,7 @@ from layermem.nets.prototext import (
     NetFiles,
     NetText,
     Value,
+    Word,
     dummy_solver,
     filler,
     solver,
@@ -22,7 +24,6 @@ from layermem.nets.prototext import (
 from layermem.nets.vgg import CONVOLUTIONS, WIDTHS
 
 HEIGHT, WIDTH, CLASSES, BATCH = 360, 480, 11, 4
-HDF5 = {"not_stage": "hdf5"}
 NORM: Value = {"scale_filler": filler("constant", value=1), "shift_filler": filler("constant", value=0.001)}
 
 
@@ -42,9 +43,20 @@ def segnet() -> NetText:
         ],
     )
     for phase in ("TRAIN", "TEST"):
-        net.dummy(phase, [BATCH, 3, HEIGHT, WIDTH], [BATCH, 1, HEIGHT, WIDTH], CLASSES, HDF5)
+        net.dummy(phase, [BATCH, 3, HEIGHT, WIDTH], [BATCH, 1, HEIGHT, WIDTH], CLASSES, {"not_stage": "images"})
     for phase in ("TRAIN", "TEST"):
-        net.hdf5(phase, f"data/segnet/{phase.lower()}.txt", BATCH)
+        net.layer(
+            "data",
+            "DenseImageData",
+            [],
+            ["data", "label"],
+            include={"phase": Word(phase), "stage": "images"},
+            dense_image_data_param={
+                "source": f"data/segnet/{phase.lower()}.txt",
+                "batch_size": BATCH,
+                "shuffle": phase == "TRAIN",
+            },
+        )
     x, sizes = "data", [(HEIGHT, WIDTH)]
     stages = list(zip(CONVOLUTIONS[16], WIDTHS))
     for stage, (count, width) in enumerate(stages, start=1):
@@ -77,8 +89,8 @@ def net_files() -> NetFiles:
     text = solver(
         ["The rate and the length of the authors' solver for CamVid."],
         net="train_val.prototxt",
-        train_state={"stage": "hdf5"},
-        test_state={"stage": "hdf5"},
+        train_state={"stage": "images"},
+        test_state={"stage": "images"},
         test_iter=58,
         test_interval=1000,
         test_initialization=False,

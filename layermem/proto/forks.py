@@ -104,6 +104,7 @@ HARMLESS: dict[tuple[str, str], Harmless] = {
     ("DataParameter", "block_size"): Harmless("FlowNet", _OWN_READER),
     ("DataParameter", "disk_reader_threads"): Harmless("FlowNet", _OWN_READER),
     ("DataParameter", "verbose"): Harmless("FlowNet", "it only prints"),
+    ("DenseImageDataParameter", "mean_file"): Harmless("SegNet", "that of transform_param is subtracted"),
     ("ImageDataParameter", "cache"): Harmless("NVCaffe", "images are decoded when they are read"),
     ("ImageDataParameter", "precache"): Harmless("NVCaffe", "images are decoded when they are read"),
     ("ImageDataParameter", "threads"): Harmless("NVCaffe", "images are read ahead by one thread"),
@@ -252,7 +253,6 @@ REPEATED = {("TransformationParameter", "resize_param"): "MobileNet-YOLO"}
 _BLOCKS = {
     "C3D, yjxiong/caffe and SSD": "video_data_param",
     "R-FCN": "box_annotator_ohem_param",
-    "SegNet": "dense_image_data_param",
     "PSPNet": "seg_accuracy_param",
     "yjxiong/caffe": "batch_reduction_param seg_data_param",
     "caffe-lstm": "lstm_param",
@@ -271,7 +271,6 @@ _TYPE_NAMES = {
     "C3D, yjxiong/caffe and SSD": "VideoData",
     "R-FCN": "BoxAnnotatorOHEM SmoothL1LossOHEM SoftmaxWithLossOHEM",
     "MNC": "ROIWarping ROIMerging MaskResize MaskPooling",
-    "SegNet": "DenseImageData",
     "PSPNet": "SegAccuracy SyncBN",
     "yjxiong/caffe": "BatchReduction SegData",
     "DeepLab": "ImageSegData MatWrite DenseCRF",
@@ -345,7 +344,7 @@ def fork_of_type(name: str) -> str | None:
 
 
 def fork_of_old_type(name: str) -> str | None:
-    """The text for the fork that defines a type in capitals, as in old `layers` blocks (DENSE_IMAGE_DATA), or None."""
+    """The text for the fork that defines a type in capitals, as in old `layers` blocks (SEG_ACCURACY), or None."""
     return next((_the(fork) for each, fork in TYPES.items() if each.upper() == name.replace("_", "").upper()), None)
 
 

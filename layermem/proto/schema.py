@@ -27,6 +27,7 @@ LATER_TYPES = {
     "BIAS": "Bias",
     "BN": "BN",
     "CROP": "Crop",
+    "DENSE_IMAGE_DATA": "DenseImageData",
     "ELU": "ELU",
     "EMBED": "Embed",
     "INTERP": "Interp",

@@ -52,6 +52,7 @@ def test_options_replace_the_transform_of_the_layer():
         (data_layer("crop_size: 4"), None, (4, 4)),  # nothing is known of the images before the crop
         (data_layer("crop_size: 4"), (3, 9, 8), (9, 8)),
         (data_layer("crop_size: 4", "ImageData", "image_data_param { new_height: 7 new_width: 5 }"), None, (7, 5)),
+        (data_layer("", "DenseImageData", "dense_image_data_param { new_height: 4 new_width: 4 }"), None, (4, 4)),
         (data_layer("resize_param { height: 4 width: 4 }", "AnnotatedData"), None, (4, 4)),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_batch_that_cannot_be_is_refused(batch):
         make_feed_layer(data_layer("data"), 0, path="", batch=batch, inputs={}, probe=no_file)
 
 
-@pytest.mark.parametrize("kind", ["Data", "ImageData"])
+@pytest.mark.parametrize("kind", ["Data", "ImageData", "DenseImageData"])
 def test_layers_of_stored_images_may_have_them_in_bytes(kind, tmp_path):
     shapes, mean = [(2, 3, 6, 5), (2,)], np.zeros((3, 8, 9), np.float32)
     param = schema.LayerParameter(name="it", type=kind, top=["data", "label"])

@@ -146,6 +146,8 @@ LAYER_PATHS = {
     "transform_param { mean_file": "Data",
     "image_data_param { root_folder": "ImageData",
     "image_data_param { source": "ImageData",
+    "dense_image_data_param { root_folder": "DenseImageData",
+    "dense_image_data_param { source": "DenseImageData",
     "hdf5_data_param { source": "HDF5Data",
     "hdf5_output_param { file_name": "HDF5Output",
     "window_data_param { source": "WindowData",

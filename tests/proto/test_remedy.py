@@ -42,7 +42,7 @@ def test_a_path_that_leads_nowhere_has_no_field():
         ("LayerParameter", "force_backward", NetParameter, "is a '}' missing before it?"),
         ("NetParameter", "base_lr", NetParameter, "give this file to --solver"),
         ("SolverParameter", "layer", SolverParameter, "give this file to --net, or name it in the solver's 'net'"),
-        ("V1LayerParameter", "dense_image_data_param", NetParameter, "from the SegNet fork of Caffe"),
+        ("V1LayerParameter", "seg_accuracy_param", NetParameter, "from the PSPNet fork of Caffe"),
         ("BatchNormParameter", "filler", NetParameter, "write a Scale layer with bias_term: true behind"),
         ("TransformationParameter", "noise_param", NetParameter, "apply it to the images before they are stored"),
         ("LayerParameter", "eval_detection_param", NetParameter, "from Intel Caffe"),

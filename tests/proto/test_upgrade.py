@@ -28,10 +28,11 @@ TYPES = """
     SOFTMAX_LOSS SoftmaxWithLoss  SPLIT Split  SLICE Slice  TANH TanH  WINDOW_DATA WindowData
     THRESHOLD Threshold"""
 LATER = """
-    AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  ELU ELU  EMBED Embed  INTERP Interp  LOG Log
-    NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox  PSROI_POOLING PSROIPooling
-    REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape  ROI_POOLING ROIPooling  SCALE Scale
-    SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP  TILE Tile  UPSAMPLE Upsample"""
+    AXPY Axpy  BATCH_NORM BatchNorm  BIAS Bias  BN BN  CROP Crop  DENSE_IMAGE_DATA DenseImageData  ELU ELU
+    EMBED Embed  INTERP Interp  LOG Log  NORMALIZE Normalize  PERMUTE Permute  PRELU PReLU  PRIOR_BOX PriorBox
+    PSROI_POOLING PSROIPooling  REDUCTION Reduction  RELU6 ReLU6  REORG Reorg  RESHAPE Reshape
+    ROI_POOLING ROIPooling  SCALE Scale  SHUFFLE_CHANNEL ShuffleChannel  SMOOTH_L1_LOSS SmoothL1Loss  SPP SPP
+    TILE Tile  UPSAMPLE Upsample"""
 
 
 def test_every_old_type_has_its_word():
@@ -57,8 +58,8 @@ def test_an_old_layer_may_have_what_forks_and_later_versions_added():
 
 
 def test_an_old_type_of_a_fork_is_refused_by_its_fork():
-    with pytest.raises(InputError, match=r"n:1: type .DENSE_IMAGE_DATA. .+ is from the SegNet fork of"):
-        read_net_text("layers { type: DENSE_IMAGE_DATA }", "n")
+    with pytest.raises(InputError, match=r"n:1: type .SEG_ACCURACY. .+ is from the PSPNet fork of"):
+        read_net_text("layers { type: SEG_ACCURACY }", "n")
 
 
 V1 = """name: "old"
