@@ -222,14 +222,14 @@ def main() -> None:
     nets = options.net or NETS
     check(options, parser)
     contestants = select(options, parser)
-    began = time.time()
+    began = time.perf_counter()
     lines = [f"{cpu_name()}; {options.threads} threads; {datetime.date.today()}; {platform.system()}", ""]
     with tempfile.TemporaryDirectory() as folder:
         for what in nets:
             section = list(measure(what, contestants, options, Path(folder)))
             print("\n".join(section), flush=True)
             lines += section
-    print(f"{time.time() - began:.0f} s in all", file=sys.stderr)
+    print(f"{time.perf_counter() - began:.0f} s in all", file=sys.stderr)
     if options.out:
         options.out.write_text("\n".join(lines), encoding="utf-8")
     return None

@@ -54,7 +54,7 @@ from layermem.cli.parser import Parser, VerbParser
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import InputError, LayermemError
 from layermem.utils.system_faults import system_fault
-from layermem.utils.text import NO_BREAK, wrap
+from layermem.utils.text import NO_BREAK, abbreviated, wrap
 
 VERBS = {
     "train": train,
@@ -249,8 +249,8 @@ class _Pipe(io.FileIO):
 
 
 def _report(lines: Sequence[str]) -> None:
-    """Print an error to standard error, wrapped to the terminal."""
-    sentence, *details = lines
+    """Print an error to standard error, wrapped to the terminal; a name in it may be of any length."""
+    sentence, *details = map(abbreviated, lines)
     print("\n".join(map(wrap, (f"layermem:{NO_BREAK}{sentence}", *details))), file=sys.stderr)
 
 

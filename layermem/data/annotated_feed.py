@@ -51,7 +51,7 @@ class AnnotatedSource(DatumSource):
 
     def _record(self) -> Message:
         try:
-            record = AnnotatedDatum.FromString(self._value())
+            record = AnnotatedDatum.FromString(self._counted_value())
         except DecodeError:
             raise self._error("is not an AnnotatedDatum; create it with the convert_annoset of the SSD fork") from None
         return record

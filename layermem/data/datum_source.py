@@ -141,11 +141,14 @@ class DatumSource(ABC):
             self._count_mapped(len(value))
             yield value
 
+    def _counted_value(self) -> bytes:
+        value = self._value()
+        self._count_mapped(len(value))
+        return value
+
     def _datum(self) -> Message:
         try:
-            value = self._value()
-            self._count_mapped(len(value))
-            return Datum.FromString(value)
+            return Datum.FromString(self._counted_value())
         except DecodeError:
             raise self._error(
                 f"is not a Datum; create the {self.kind} with convert_imageset or a similar tool"

@@ -24,7 +24,7 @@ OLDEST_CAPABILITY = 75  # oldest one that the kernels are compiled for
 WITHOUT = " without "  # separates the unused families of kernels in the title of a device
 TENSOR_CORES = 80  # compute capability of the first GPUs with tf32 and bf16
 LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes per second of a PCI Express lane, each way, by generation
-LANES = 16
+LANES = 16  # of a GPU whose number of lanes is not known
 # Modelled for absent GPUs: share of memory for error correction, and bytes for CUDA and the code of kernels.
 ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
 GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
@@ -41,7 +41,7 @@ MAKERS = ("nvidia", "geforce", "tesla")  # words that names are compared without
 class GpuSpec:
     """A row of the table: bytes, clock in Hz, FLOPs and bytes per second; 0 FLOPs without such tensor cores.
 
-    link          bytes per second of PCI Express, each way
+    pcie, lanes   generation and number of lanes of PCI Express; link  its bytes per second, each way
     capability    90 for sm_90
     shared_bytes  shared memory that a block may use at most
     """
@@ -55,6 +55,7 @@ class GpuSpec:
     tf32: float
     bf16: float
     pcie: int
+    lanes: int
     capability: int
     shared_bytes: int
     driver_name: str
@@ -62,7 +63,7 @@ class GpuSpec:
 
     @property
     def link(self) -> float:
-        return LANES * LANE_RATE[self.pcie]
+        return self.lanes * LANE_RATE[self.pcie]
 
     @property
     def free_bytes(self) -> int:
@@ -93,7 +94,7 @@ class GpuSpec:
         tensor = f", tf32 {self.tf32 / 1e12:g}, bf16 {self.bf16 / 1e12:g}" if self.tf32 else ""
         return (
             f"{self.name}: {format_bytes(self.memory_bytes)}, fp32 {self.fp32 / 1e12:g}{tensor} TFLOP/s, "
-            f"{self.memory / 1e9:,.0f} GB/s, PCIe {self.pcie}"
+            f"{self.memory / 1e9:,.0f} GB/s, PCIe {self.pcie} x{self.lanes}"
         )
 
 
@@ -124,6 +125,7 @@ def _spec(row: Mapping[str, str]) -> GpuSpec:
         1e9 * float(row["memory_gb_s"]),
         **tera,
         pcie=int(row["pcie"]),
+        lanes=int(row["lanes"]),
         capability=int(row["capability"].replace(".", "")),
         shared_bytes=int(row["shared_kib"]) << 10,
         driver_name=row["driver_name"],
@@ -218,6 +220,7 @@ def spec_by_driver(
         fp32=like.fp32 * ratio,
         tf32=like.tf32 * ratio,
         bf16=like.bf16 * ratio,
+        lanes=LANES,
         capability=capability,
         shared_bytes=shared_bytes,
         driver_name=name,

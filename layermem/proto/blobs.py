@@ -118,7 +118,7 @@ def array_from_plain(blob: Message) -> Array:
     numbers = blob.double_data if blob.double_data else blob.data
     if min(shape, default=1) < 0 or len(numbers) != prod(shape):
         text = " x ".join(map(str, shape)) or "one number"
-        raise InputError(f"a blob of shape {text} has {len(numbers)} numbers; the file is damaged")
+        raise InputError(f"has a blob of shape {text} with {len(numbers)} numbers; the file is damaged")
     return _as_float(np.array(numbers, np.float64)).reshape(shape)
 
 

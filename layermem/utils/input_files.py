@@ -19,6 +19,7 @@ from layermem.utils.units import format_bytes
 Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
+LINE_LIMIT = 2**20  # bytes of a line of a list
 CHUNK = 1 << 20  # bytes
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -89,14 +90,20 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
 
 def read_lines(path: PathName, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
     """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes."""
-    return [line for _, _, line in lines_of(read(path, what=what, limit=limit), what=what, path=path)]
+    raw = read(path, what=what, limit=limit)
+    return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT)]
 
 
-def lines_of(raw: bytes, *, what: str, path: PathName) -> Iterator[tuple[int, int, str]]:
-    """Yield number, start in bytes, and text without its end of each line of UTF-8 text."""
+def lines_of(raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT) -> Iterator[tuple[int, int, str]]:
+    """Yield number, start in bytes, and text without its end of each line of UTF-8 text; InputError for a line of more
+    than `limit` bytes."""
     start = len(BYTE_ORDER_MARK) if raw.startswith(BYTE_ORDER_MARK) else 0
     for number in count(1):
         end = raw.find(b"\n", start)
+        size = (end if end >= 0 else len(raw)) - start
+        if size > limit:
+            fault = f"has a line of {format_bytes(size)}, above the limit of {format_bytes(limit)}; give a {what}"
+            raise InputError(fault, path=str(path), line=number)
         try:
             yield number, start, raw[start : end if end >= 0 else None].removesuffix(b"\r").decode()
         except UnicodeDecodeError:

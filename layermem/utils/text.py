@@ -62,6 +62,11 @@ def shape_text(shape: Iterable[object]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
+def abbreviated(line: str, limit: int = 4000) -> str:
+    """Return `line` with an ellipsis in place of its middle if it has more than `limit` characters."""
+    return line if len(line) <= limit else f"{line[: limit // 2]}...{line[-limit // 2 :]}"
+
+
 def wrap(line: str, width: int | None = None) -> str:
     """Break `line` at blanks to `width` columns (by default of the terminal); words and sizes stay whole, and control
     characters are escaped."""

@@ -50,6 +50,21 @@ NETS = {
     "negative dimension": (DATA.replace("dim: 3", "dim: -3"), "layer 'in' asks for shape 2 x -3 x 8 x 8"),
     "huge dimension": (DATA.replace("dim: 3", "dim: 3000000000"), "a blob holds at most 2147483647"),
     "huge batch": (DATA.replace("dim: 2", "dim: 9000000000000000000"), "a blob holds at most 2147483647"),
+    "huge pad": (DATA + CONV % "num_output: 4 kernel_size: 3 pad: 1000000000", "more than 2^31-1"),
+    "huge stride of outputs": (
+        DATA + (CONV % "num_output: 4 kernel_size: 3 stride: 1000000000").replace("Convolution", "Deconvolution"),
+        "more than 2^31-1",
+    ),
+    "huge kernel": (DATA + CONV % "num_output: 4 kernel_size: 4294967295", "use a smaller kernel"),
+    "huge table": (
+        DATA + 'layer { name: "e" type: "Embed" bottom: "x" top: "y" embed_param { input_dim: 2000000000 '
+        "num_output: 2000000000 } }",
+        "layer 'e' has a parameter of shape 2000000000x2000000000",
+    ),
+    "huge number of tiles": (
+        DATA + 'layer { name: "t" type: "Tile" bottom: "x" top: "y" tile_param { tiles: 2000000000 } }',
+        "more than 2^31-1",
+    ),
     "bad axis": (
         DATA + 'layer { name: "c" type: "Concat" bottom: "x" bottom: "x" top: "y" concat_param { axis: 7 } }',
         "names axis 7",

@@ -57,6 +57,7 @@ def test_a_later_data_centre_gpu_is_no_slower():
         ("T4", 16, 320e9, 8.1e12, 0, 15.76e9),
         ("A100 80GB", 80, 2039e9, 19.5e12, 312e12, 31.5e9),
         ("RTX 4090", 24, 1008e9, 82.6e12, 165.2e12, 31.5e9),
+        ("RTX 4060", 8, 272e9, 15.1e12, 30.2e12, 15.75e9),  # 8 lanes
         ("H100 SXM", 80, 3350e9, 66.9e12, 989.4e12, 63.0e9),
         ("RTX 5090", 32, 1792e9, 104.8e12, 209.5e12, 63.0e9),
     ],
@@ -124,7 +125,7 @@ def test_a_wheel_carries_the_table():
 
 def test_the_table_is_beside_its_reader_and_its_rows_are_whole():
     lines = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
-    assert {line.count("\t") for line in lines} == {12} and not any("\t\t" in line for line in lines)
+    assert {line.count("\t") for line in lines} == {13} and not any("\t\t" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["A100 80GB", "RTX 3090", "RTX 4090", "H100 NVL", "RTX 5090"])

@@ -73,18 +73,21 @@ def test_floats_are_read_however_a_writer_lays_them_out(case, tmp_path):
     same(read_weights(path), {"ip": ("InnerProduct", [FOUR.reshape(2, 2)])})
 
 
+IN_IP = "layer 'ip' has a blob of shape"
+
+
 @pytest.mark.parametrize(
     "fields, shape, sentence",
     [
-        ([delimited(5, b"\0" * 12)], (2, 2), "layer 'ip' a blob of shape 2 x 2 has 3 numbers; the file is damaged"),
-        (UNPACKED, (5,), "layer 'ip' a blob of shape 5 has 4 numbers; the file is damaged"),
-        ([], (1,), "layer 'ip' a blob of shape 1 has 0 numbers; the file is damaged"),
+        ([delimited(5, b"\0" * 12)], (2, 2), f"{IN_IP} 2 x 2 with 3 numbers; the file is damaged"),
+        (UNPACKED, (5,), "layer 'ip' has a blob of shape 5 with 4 numbers; the file is damaged"),
+        ([], (1,), "layer 'ip' has a blob of shape 1 with 0 numbers; the file is damaged"),
         (
             [delimited(5, b"\0" * 13)],
             (2, 2),
             "is truncated, or is not a weight file (.caffemodel or .caffemodel.h5); copy it again",
         ),
-        ([delimited(5, b"\0" * 4)], (2**64 - 1,), "layer 'ip' a blob of shape -1 has 1 numbers; the file is damaged"),
+        ([delimited(5, b"\0" * 4)], (2**64 - 1,), f"{IN_IP} -1 with 1 numbers; the file is damaged"),
     ],
 )
 def test_a_blob_that_does_not_fill_its_shape_is_refused(fields, shape, sentence, tmp_path):

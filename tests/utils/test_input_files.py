@@ -19,7 +19,7 @@ from layermem.proto.read import read_net, read_solver, resolve_path
 from layermem.proto.weights import read_weights
 from layermem.solver.snapshot import check_prefix, read_snapshot
 from layermem.solver.state_file import read_state
-from layermem.utils.input_files import read_bytes, read_lines
+from layermem.utils.input_files import LINE_LIMIT, read_bytes, read_lines
 from layermem.utils.open_file import OpenFile
 from tests.data.makers import layer
 
@@ -68,6 +68,16 @@ def test_an_image_that_is_no_regular_file_is_named_with_its_line(name, tmp_path)
 def test_a_label_beyond_32_bits_is_named_with_its_line(label, tmp_path):
     with pytest.raises(InputError, match=r"has the label .*beyond 32 bits") as caught:
         image_list(tmp_path, f"a.png 2147483647\nb.png {label}")
+    assert caught.value.line == 2
+
+
+def test_a_line_of_a_list_is_no_longer_than_a_mebibyte(tmp_path):
+    rows = "a" * (LINE_LIMIT - 2) + " 1\n"
+    assert image_list(tmp_path, rows).length == 1
+    with pytest.raises(
+        InputError, match=r"has a line of 1\.00 MiB, above the limit of 1\.00 MiB; give a list of"
+    ) as caught:
+        image_list(tmp_path, "b.png 1\na" + rows)
     assert caught.value.line == 2
 
 

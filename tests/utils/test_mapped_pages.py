@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from layermem.data.annotated_feed import AnnotatedLmdb
 from layermem.data.datum_source import HELD_BYTES
 from layermem.data.lmdb_source import LmdbSource
+from layermem.proto.schema import AnnotatedDatum
 from layermem.utils.mapped_pages import release_pages
 from tests.data.makers import datum, images, make_lmdb
 
@@ -56,14 +58,25 @@ def test_a_system_without_proc_keeps_its_pages(tmp_path, monkeypatch):
     release_pages(tmp_path)
 
 
-def test_a_database_takes_little_memory_however_much_is_read(tmp_path):
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        (LmdbSource, LmdbSource.read),
+        (LmdbSource, lambda source, count: [source.read_one() for _ in range(count)]),
+        (LmdbSource, lambda source, count: list(source.datums())),
+        (AnnotatedLmdb, lambda source, count: source.read_annotated(count, typed=False)),
+        (AnnotatedLmdb, AnnotatedLmdb.most_boxes),
+    ],
+    ids=["read", "read_one", "datums", "read_annotated", "most_boxes"],
+)
+def test_a_database_takes_little_memory_however_much_is_read(tmp_path, source, read):
     record = datum(images(1, height=256, width=256)[0], label=1)
+    record = AnnotatedDatum(datum=record) if source is AnnotatedLmdb else record
     path = make_lmdb(tmp_path / "db", [record] * 60)
-    source = LmdbSource(path, labels=True)
+    opened = source(path, labels=False)
     most = 0
-    for _ in range(12):
-        source.read(5)
+    for _ in range(6):
+        read(opened, 20)
         most = max(most, resident(path))
-    assert sum(1 for _ in source.datums()) == 60
-    assert 0 < max(most, resident(path)) <= HELD_BYTES < 60 * record.ByteSize()
-    source.close()
+    assert 0 < most <= HELD_BYTES < 60 * record.ByteSize()
+    opened.close()

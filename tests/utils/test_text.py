@@ -2,7 +2,7 @@
 
 import pytest
 
-from layermem.utils.text import MAX_COLUMNS, columns, count_text, printable, shape_text, wrap
+from layermem.utils.text import MAX_COLUMNS, abbreviated, columns, count_text, printable, shape_text, wrap
 
 
 @pytest.mark.parametrize(("given", "used"), [("80", 80), ("300", MAX_COLUMNS), ("100", 100), ("3", 40)])
@@ -25,6 +25,11 @@ def test_a_labelled_line_goes_on_below_its_text():
 
 def test_a_short_command_in_backticks_stays_together():
     assert wrap("see `layermem plan --help`", 20).splitlines() == ["see", "  `layermem plan --help`"]
+
+
+def test_a_long_line_lacks_its_middle():
+    assert abbreviated("a" * 4000) == "a" * 4000
+    assert abbreviated("a" * 2000 + "b" * 10**6 + "c" * 2000) == "a" * 2000 + "..." + "c" * 2000
 
 
 def test_a_word_is_never_broken():
