@@ -21,6 +21,7 @@ from layermem.utils.text import count_text, wrap
 from layermem.utils.units import format_below, format_exact_bytes, format_seconds, parse_bytes
 
 if TYPE_CHECKING:
+    from layermem.integrations.graph_files.node_link import NodeLinkGraph
     from layermem.integrations.graph_files.planner import GraphPlan
     from layermem.integrations.graph_files.text_format import GraphFile
 
@@ -70,6 +71,13 @@ def add_verbs(verbs: Verbs) -> None:
         help="length of each search, after which its best plan so far counts: seconds of a slow core, counted in "
         "steps, so that every machine gets the same plan (default: 60)",
     )
+    _add_schedule(parser)
+    add_json(parser)
+    parser.set_defaults(run=run_plan_graph)
+
+
+def _add_schedule(parser: argparse.ArgumentParser) -> None:
+    """Options of schedules: one to check, and what becomes of that of the plan."""
     parser.add_argument(
         "--check",
         metavar="S.txt",
@@ -77,8 +85,6 @@ def add_verbs(verbs: Verbs) -> None:
     )
     parser.add_argument("-o", "--output", metavar="S.txt", help="write the schedule; -v prints it below the summary")
     parser.add_argument("--draw", metavar="OUT.dot", help="write the segments as a graph, for Graphviz")
-    add_json(parser)
-    parser.set_defaults(run=run_plan_graph)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -229,7 +235,6 @@ NOT_OF_JSON = {
 
 def _run_node_link(arguments: argparse.Namespace) -> int:
     from layermem.integrations.graph_files.node_link import read_node_link, run_sequence, sequence_text
-    from layermem.integrations.graph_files.node_order import plan_order
 
     for name, default in NOT_OF_JSON.items():
         if getattr(arguments, name) != default:
@@ -239,15 +244,7 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
         raise InputError("node-link JSON needs a budget; give --budget, such as --budget 80%", path=arguments.graph)
     budget_bytes = parse_bytes(arguments.budget, whole=graph.order_bytes)
     with show_progress(None, f"planning {arguments.graph}"):
-        sequence = plan_order(graph, budget_bytes)
-    if sequence is None:
-        raise BudgetError(
-            f"no sequence was found within {format_exact_bytes(budget_bytes)}; the largest run needs "
-            f"{format_exact_bytes(graph.least_bytes)}, and the given order {format_exact_bytes(graph.order_bytes)}; "
-            "give a larger --budget",
-            budget_bytes=budget_bytes,
-            minimum_bytes=graph.least_bytes,
-        )
+        sequence = _sequence_within(graph, budget_bytes)
     peak_bytes, cost = run_sequence(graph, sequence)
     recomputed, schedule = cost - graph.total_cost, sequence_text(graph, sequence)
     _write_schedule(schedule, arguments)
@@ -272,6 +269,21 @@ def _run_node_link(arguments: argparse.Namespace) -> int:
     }
     _print_summary(figures, schedule, arguments)
     return 0
+
+
+def _sequence_within(graph: NodeLinkGraph, budget_bytes: int) -> list[int]:
+    from layermem.integrations.graph_files.node_order import plan_order
+
+    sequence = plan_order(graph, budget_bytes)
+    if sequence is None:
+        raise BudgetError(
+            f"no sequence was found within {format_exact_bytes(budget_bytes)}; the largest run needs "
+            f"{format_exact_bytes(graph.least_bytes)}, and the given order {format_exact_bytes(graph.order_bytes)}; "
+            "give a larger --budget",
+            budget_bytes=budget_bytes,
+            minimum_bytes=graph.least_bytes,
+        )
+    return sequence
 
 
 def _refusal(plan: GraphPlan, arguments: argparse.Namespace) -> BudgetError:

@@ -80,10 +80,6 @@ def add_verbs(verbs: Verbs) -> None:
 
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import _native
-    from layermem.data import probe, probe_files
-    from layermem.graph.net import Net, NetOptions
-    from layermem.proto.read import read_net
-    from layermem.proto.schema import PHASES
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
     from layermem.solver.jobs import StepOptions, net_job
@@ -93,9 +89,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     if arguments.iterations is not None and arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
     noise = noise_seed(arguments.data)
-    state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
-    options = NetOptions(arguments.batch, None, *state, noise=noise is not None)
-    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe if options.noise else probe_files)
+    net = _test_net(arguments, on_noise=noise is not None)
     device = device_of(arguments)
     _native.exit_on_bus_error()
     confusion = _confusion(arguments, net)
@@ -125,6 +119,17 @@ def run_test(arguments: argparse.Namespace) -> int:
         if not is_quiet():
             print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
+
+
+def _test_net(arguments: argparse.Namespace, *, on_noise: bool) -> Net:
+    from layermem.data import probe, probe_files
+    from layermem.graph.net import Net, NetOptions
+    from layermem.proto.read import read_net
+    from layermem.proto.schema import PHASES
+
+    state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
+    options = NetOptions(arguments.batch, None, *state, noise=on_noise)
+    return Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe if on_noise else probe_files)
 
 
 def _confusion(arguments: argparse.Namespace, net: Net) -> Confusion | None:

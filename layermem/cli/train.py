@@ -86,6 +86,15 @@ def add_verbs(verbs: Verbs) -> None:
     train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
     train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
     add_iter_size(train)
+    _add_run(train)
+    _add_start(train.add_argument_group("start"))
+    add_run_outputs(train.add_argument_group("output"))
+    _add_memory(train.add_argument_group("memory"))
+    _add_signals(train.add_argument_group("signals"))
+    train.set_defaults(run=run_train)
+
+
+def _add_run(train: Options) -> None:
     train.add_argument(
         "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
     )
@@ -109,11 +118,6 @@ def add_verbs(verbs: Verbs) -> None:
         action="store_true",
         help="continue when the loss is NaN or infinite (default: stop, exit code 5)",
     )
-    _add_start(train.add_argument_group("start"))
-    add_run_outputs(train.add_argument_group("output"))
-    _add_memory(train.add_argument_group("memory"))
-    _add_signals(train.add_argument_group("signals"))
-    train.set_defaults(run=run_train)
 
 
 def _add_memory(memory: Options) -> None:
