@@ -113,8 +113,7 @@ def run_test(arguments: argparse.Namespace) -> int:
             return 0
         for line in lines:
             print(printable(line), flush=True)
-        if confusion is not None:
-            _print_confusion(confusion, arguments)
+        _print_confusion(confusion, arguments)
         _write_confusion(confusion, arguments)
         if not is_quiet():
             print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
@@ -160,10 +159,12 @@ def _write_confusion(confusion: Confusion | None, arguments: argparse.Namespace)
         write_atomically(arguments.confusion, confusion.csv(_class_names(confusion, arguments)))
 
 
-def _print_confusion(confusion: Confusion, arguments: argparse.Namespace) -> None:
-    """Print a line for each class."""
+def _print_confusion(confusion: Confusion | None, arguments: argparse.Namespace) -> None:
+    """Print a line for each class if they are counted."""
     from layermem.report.tables import print_table
 
+    if confusion is None:
+        return
     names = _class_names(confusion, arguments)
     print_table(["class", ">items", ">right", ">accuracy", "others mostly"], confusion.rows(names))
 
