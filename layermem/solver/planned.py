@@ -92,7 +92,7 @@ class Planned:
 
     def _change_shapes(self, number: int, shapes: Shapes) -> None:
         """Go on with the plan for other shapes of the inputs of net `number`, within the same budget."""
-        if self._step.plan is not None or self._step.measure:
+        if self._step.plan is not None or self._step.measure is True or self.job.costs.is_kept:
             refuse_change(number, shapes)
         budget, strategy = self.report.budget_bytes, self._step.strategy
         self._plans[_shapes_of(self.nets)] = self.nets, self.report

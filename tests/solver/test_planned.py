@@ -6,6 +6,7 @@ from PIL import Image
 
 import layermem
 from layermem import caffe
+from layermem.cli.main import main
 from layermem.errors import BudgetError, InputError
 
 SIZES = [(8, 8), (10, 6), (8, 8), (12, 9), (10, 6), (7, 11)]  # height, width
@@ -213,3 +214,15 @@ def test_shapes_that_change_parameters_or_a_given_plan_are_refused(folder):
         pytest.raises(InputError, match=r"another shape than planned \(1x3x10x6 for 'data'\)"),
     ):
         solver.step(2)
+
+
+def test_the_command_plans_for_each_size_too(folder):
+    write_solver("ImageData", 'snapshot_prefix: "run"')
+    assert main(["train", "--solver", "s.prototxt", "--iterations", "5", "-q"]) == 0
+    weights = folder / "run_iter_5.caffemodel"
+    by_command = weights.read_bytes()
+    weights.unlink()
+    with layermem.Solver("s.prototxt") as solver:
+        solver.step(5)
+        solver.snapshot()
+    assert weights.read_bytes() == by_command
