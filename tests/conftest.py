@@ -5,6 +5,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ settings.load_profile("steady")
 use_one_thread()  # a second thread of NumPy would spin on a core of another worker
 
 TESTS = Path(__file__).parent
+BROWSERS = "chromium", "chromium-browser", "google-chrome"
 NO_BROWSER = "needs a browser"  # begins the reason of a skipped test of a page
 
 
@@ -86,3 +88,16 @@ def no_waits_for_disks() -> Iterator[None]:
 @pytest.fixture
 def rng(request) -> np.random.Generator:
     return numbers_for(request.node.nodeid)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The headless browser of all tests of pages in this process, which can have one alone."""
+    playwright = pytest.importorskip("playwright.sync_api", reason=f"{NO_BROWSER}, and playwright to drive it")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"{NO_BROWSER}: one of {', '.join(BROWSERS)}")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -79,8 +79,8 @@ def test_a_plan_is_made_for_a_net_or_for_a_solver(arguments):
 
 def test_a_net_is_built_in_the_phase_that_is_asked_for():
     assert layermem.Net(NET, "TEST", batch=3).blobs["data"].shape == (3, 1, 28, 28)
-    with pytest.raises(layermem.InputError, match="unknown phase 'train'"):
-        layermem.Net(NET, "train")
+    with pytest.raises(layermem.InputError, match="unknown phase 'trained'"):
+        layermem.Net(NET, "trained")
 
 
 BUDGETS = [(2e6, 2_000_000), (2**59 + 1, 2**59 + 1), (np.int64(2_000_000), 2_000_000), ("2MB", 2_000_000)]

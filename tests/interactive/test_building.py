@@ -30,5 +30,5 @@ def test_a_net_without_a_loss_is_for_tests():
     deploy = text_format.Parse(NETS["chain"].replace(LOSS % "conv2", ""), NetParameter())
     assert build_net(deploy).phase == PHASES["TEST"]
     assert build_net(text_format.Parse(NETS["chain"], NetParameter())).phase == PHASES["TRAIN"]
-    with pytest.raises(InputError, match="unknown phase 'test'"):
-        build_net(deploy, "test")
+    with pytest.raises(InputError, match="unknown phase 'tested'"):
+        build_net(deploy, "tested")

@@ -43,7 +43,8 @@ def test_a_wide_table_folds_text_and_then_leaves_out_optional_columns(monkeypatc
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_a_terminal_that_no_width_would_help_names_the_columns_and_json(kind):
+def test_a_terminal_that_no_width_would_help_names_the_columns_and_json(kind, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     file, names = kind(), [f">{letter * 40}" for letter in "abc"]
     print_table(["layer", *names], [["x", "1", "2", "3"]], optional=names[:2], file=file)
     assert file.getvalue().endswith(f"left out: {'a' * 40} (--json has it)\n")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import layermem
-from tests.integrations.page.conftest import chromium as chromium
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "tools" / "site"

@@ -57,7 +57,9 @@ class Upgrade:
 def _read_text(kind: Callable[[], Message]) -> Callable[[str], Message]:
     def read(path: str) -> Message:
         message = kind()
-        parse(decode(read_bytes(path, what="prototxt", limit=TEXT_LIMIT), path, what="prototxt"), message, path)
+        text = decode(read_bytes(path, what="prototxt", limit=TEXT_LIMIT), path, what="prototxt")
+        for unread in parse(text, message, path).unread.values():  # what is rewritten must lose nothing
+            raise unread[0].error
         return message
 
     return read

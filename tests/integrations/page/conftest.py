@@ -5,7 +5,6 @@ The browser is Chromium, driven by playwright; tests that need it are skipped wh
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +19,9 @@ from layermem.integrations.page.strategies import strategies_page
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.jobs import StepOptions, net_job
-from tests.conftest import NO_BROWSER
 from tests.nets import NETS
 from tests.report.conftest import sliced as sliced
 
-BROWSERS = "chromium", "chromium-browser", "google-chrome"
 SIZES = {"phone": (390, 844), "laptop": (1366, 768), "wide": (2200, 1200)}
 
 
@@ -50,18 +47,6 @@ def page(report, strategies, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_bytes(page_html(plan_page(report, strategies=strategies)))
     return path
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason=f"{NO_BROWSER}, and playwright to drive it")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"{NO_BROWSER}: one of {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @dataclass
