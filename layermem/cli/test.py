@@ -75,24 +75,19 @@ def add_verbs(verbs: Verbs) -> None:
     test.set_defaults(run=run_test)
 
 
-# -- train -----------------------------------------------------------------------------------------------------
-
-
 def run_test(arguments: argparse.Namespace) -> int:
     from layermem import _native
     from layermem.report.plan_report import evaluate
     from layermem.report.summary import peaks
     from layermem.solver.jobs import StepOptions, net_job
-    from layermem.solver.noise import noise_seed
     from layermem.solver.scoring import Scoring
 
     if arguments.iterations is not None and arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
-    noise = noise_seed(arguments.data)
-    net = _test_net(arguments, on_noise=noise is not None)
+    net, noise = _test_net(arguments)
     device = device_of(arguments)
     _native.exit_on_bus_error()
-    confusion = _confusion(arguments, net)
+    confusion, names = _confusion(arguments, net)
     copied = () if confusion is None else confusion.blobs
     report = evaluate(net_job(net, StepOptions(device=device, copied=copied)), None, arguments.budget)
     if report.refusal is not None:
@@ -107,66 +102,65 @@ def run_test(arguments: argparse.Namespace) -> int:
         lines = _score_lines(scoring, batches)
         if arguments.json:
             deque(lines, maxlen=0)
-            _write_confusion(confusion, arguments)
-            counted = confusion.values(_class_names(confusion, arguments)) if confusion is not None else {}
+            _write_confusion(confusion, names, arguments.confusion)
+            counted = confusion.values(names) if confusion is not None else {}
             print_json({**_score_values(scoring, batches, report.peak_bytes), **counted})
             return 0
         for line in lines:
             print(printable(line), flush=True)
-        _print_confusion(confusion, arguments)
-        _write_confusion(confusion, arguments)
+        _print_confusion(confusion, names)
+        _write_confusion(confusion, names, arguments.confusion)
         if not is_quiet():
             print(peaks(report.peak_bytes, scoring.runner.measured_peak_bytes))
     return 0
 
 
-def _test_net(arguments: argparse.Namespace, *, on_noise: bool) -> Net:
+def _test_net(arguments: argparse.Namespace) -> tuple[Net, int | None]:
+    """Return the net, and the seed of the noise that it reads; None if it reads its own data."""
     from layermem.data import probe, probe_files
     from layermem.graph.net import Net, NetOptions
     from layermem.proto.read import read_net
     from layermem.proto.schema import PHASES
+    from layermem.solver.noise import noise_seed
 
+    noise = noise_seed(arguments.data)
+    if arguments.data and noise is None:
+        raise InputError(f"--data {arguments.data} names arrays, which only `train` takes; give noise, or leave it out")
     state = arguments.level, tuple(stages(arguments.stage)), arguments.allow_python
-    options = NetOptions(arguments.batch, None, *state, noise=on_noise)
-    return Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe if on_noise else probe_files)
+    options = NetOptions(arguments.batch, None, *state, noise=noise is not None)
+    net = Net(read_net(arguments.net), PHASES["TEST"], options, probe=probe if options.noise else probe_files)
+    return net, noise
 
 
-def _confusion(arguments: argparse.Namespace, net: Net) -> Confusion | None:
-    """Return the counts of --confusion, after checks of its files."""
+def _confusion(arguments: argparse.Namespace, net: Net) -> tuple[Confusion | None, list[str] | None]:
+    """Return the counts of --confusion, after checks of its files, and the names that --labels gives the classes."""
+    from layermem.report.predictions import read_labels
     from layermem.solver.confusion import Confusion
 
     if arguments.confusion is None:
         if arguments.labels:
             raise InputError("--labels has no effect without --confusion; add it")
-        return None
+        return None, None
     if arguments.confusion:
         check_name(arguments.confusion, (".csv",), "a table")
         check_folder(arguments.confusion)
     confusion = Confusion(net)
-    _class_names(confusion, arguments)
-    return confusion
+    names = [each.name for each in read_labels(arguments.labels, confusion.classes)] if arguments.labels else None
+    return confusion, names
 
 
-def _class_names(confusion: Confusion, arguments: argparse.Namespace) -> list[str] | None:
-    from layermem.report.predictions import read_labels
-
-    return [each.name for each in read_labels(arguments.labels, confusion.classes)] if arguments.labels else None
-
-
-def _write_confusion(confusion: Confusion | None, arguments: argparse.Namespace) -> None:
+def _write_confusion(confusion: Confusion | None, names: list[str] | None, path: str | None) -> None:
     """Write the matrix if there is a file for it."""
-    if confusion is not None and arguments.confusion:
-        write_atomically(arguments.confusion, confusion.csv(_class_names(confusion, arguments)))
+    if confusion is not None and path:
+        write_atomically(path, confusion.csv(names))
 
 
-def _print_confusion(confusion: Confusion | None, arguments: argparse.Namespace) -> None:
+def _print_confusion(confusion: Confusion | None, names: list[str] | None) -> None:
     """Print a line for each class if they are counted."""
     from layermem.report.tables import print_table
 
-    if confusion is None:
-        return
-    names = _class_names(confusion, arguments)
-    print_table(["class", ">items", ">right", ">accuracy", "others mostly"], confusion.rows(names))
+    if confusion is not None:
+        print_table(["class", ">items", ">right", ">accuracy", "others mostly"], confusion.rows(names))
 
 
 def _score_values(scoring: Scoring, batches: int, peak_bytes: int) -> dict[str, object]:

@@ -23,6 +23,8 @@ def test_weights_are_scored_batch_by_batch(layermem, solver, tmp_path):
     ]
     assert noise[0] == noise[1] != noise[2] and noise[0] not in once.out
     assert "unknown data 'x'" in layermem("test", "--net", NET, "--weights", weights, "--data", "x").sentence
+    arrays = layermem("test", "--net", NET, "--weights", weights, "--data", "x.npz")
+    assert arrays.code == 2 and "x.npz" in arrays.sentence and not arrays.out
     ended = layermem("test", "--net", NET, "--weights", weights, "--iterations", "3")
     lines = ended.out.splitlines()
     accuracies = [float(line.split("= ")[1]) for line in lines if re.match(r"Batch \d, accuracy", line)]
