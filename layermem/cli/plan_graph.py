@@ -155,7 +155,7 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
 def _check_schedule(graph: GraphFile, arguments: argparse.Namespace) -> int:
     """Run a schedule on the sizes of the graph, and print its figures; InputError for the line that cannot run."""
     from layermem.integrations.graph_files.planner import default_reads
-    from layermem.integrations.graph_files.schedule_text import run_schedule
+    from layermem.integrations.graph_files.schedule_text import run_on_values
     from layermem.integrations.graph_files.value_graph import ValueGraph
 
     if arguments.draw or arguments.output:
@@ -164,7 +164,7 @@ def _check_schedule(graph: GraphFile, arguments: argparse.Namespace) -> int:
     text = "\n".join(read_lines(arguments.check, what="schedule"))
     values = ValueGraph(graph, arguments.reads or default_reads(arguments.model), arguments.op_costs)
     try:
-        peak_bytes, cost = run_schedule(graph, text, values.reads, arguments.op_costs)
+        peak_bytes, cost = run_on_values(values, text)
     except InputError as error:
         raise error.at(path=arguments.check) from None
     forward, unit = sum(values.costs), values.cost_unit

@@ -27,7 +27,7 @@ def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
     ids = {name: i for i, name in enumerate(names)}
     variables = [Variable(graph.buffers[name].nbytes, _name(graph, name, number)) for name in names]
     gradients = _gradients(graph)
-    steps = {op.unit: backward_of(graph, op) for op in layers}
+    steps = backward_of(graph)
     functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
     backwards = [
         replace(_backward(op, steps[op.unit], ids, gradients), attributes=_seconds(steps[op.unit], costs))
@@ -47,9 +47,13 @@ def layers_of(graph: Graph) -> list[Op]:
     return [op for op in forward if any(graph.buffers[blob].kind in (DATA, PARAMETER) for blob in op.writes)]
 
 
-def backward_of(graph: Graph, layer: Op) -> list[Op]:
-    """The ops that are the backward function of a layer."""
-    return [op for op in graph.ops if op.kind == BACKWARD and op.unit == layer.unit]
+def backward_of(graph: Graph) -> dict[tuple[int, ...], list[Op]]:
+    """The ops that are the backward function of each layer, by the layer's unit."""
+    steps: dict[tuple[int, ...], list[Op]] = {op.unit: [] for op in layers_of(graph)}
+    for op in graph.ops:
+        if op.kind == BACKWARD and op.unit in steps:
+            steps[op.unit].append(op)
+    return steps
 
 
 def _seconds(ops: Sequence[Op], costs: Costs | None) -> dict[str, float]:

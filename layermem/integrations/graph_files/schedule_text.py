@@ -108,7 +108,12 @@ def run_schedule(graph: GraphFile, text: str, reads: str = "file", op_costs: str
     Peak counts the data and gradients of values.  Every parameter that some backward adds to must get its gradient
     from each of them, once.
     """
-    state = _ScheduleRun(ValueGraph(graph, reads, op_costs))
+    return run_on_values(ValueGraph(graph, reads, op_costs), text)
+
+
+def run_on_values(values: ValueGraph, text: str) -> tuple[int, int]:
+    """run_schedule() on a graph of values that is made already."""
+    state = _ScheduleRun(values)
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         try:
