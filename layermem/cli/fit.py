@@ -125,7 +125,6 @@ def _amount(arguments: argparse.Namespace) -> str:
 
 MakeJob = Callable[[int], "Job"]
 Words = Callable[[int], list[str]]  # size -> options of `plan` for it
-JOBS_KEPT = 32  # jobs of the last sizes: strategies try the same ones
 
 
 def _larger(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, range, Words]:
@@ -157,6 +156,7 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
     from layermem.nets import resnet
     from layermem.planning.job import title_of
     from layermem.proto.read import read_net_text
+    from layermem.report.fitting import JOBS_KEPT
     from layermem.solver.jobs import net_job
 
     if arguments.solver:
@@ -187,6 +187,7 @@ def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple
     """Return a function to jobs in the slices of --slices, and the batch sizes that these divide equally."""
     from layermem.graph.step_slicer import Slices
     from layermem.planning.job import AUTO_SLICES, NO_SLICES
+    from layermem.report.fitting import JOBS_KEPT
 
     slices: str = arguments.slices or NO_SLICES
     if slices == NO_SLICES:

@@ -6,14 +6,11 @@ import argparse
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.text import choices, columns, nearest, wrap
-
-if TYPE_CHECKING:
-    pass
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 VERB_WIDTH = 14

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.layers.data import FEEDS, FROM_FILES, stated_batch
+from layermem.layers.data import FROM_FILES, stated_batch
 from layermem.proto.schema import TRAIN, Message
 
 Arrays = Mapping[str, np.ndarray]
@@ -46,10 +46,3 @@ def shapes_of_arrays(
             found = given_arrays(arrays, layer, phase)
             shapes |= {top: (items, *array.shape[1:]) for top, array in zip(layer.top, found.values())}
     return shapes
-
-
-def unread_arrays(arrays: Arrays, layers: Iterable[Message], phases: Iterable[int]) -> list[str]:
-    """The names of arrays that no input layer reads in these phases."""
-    tops = [top for layer in layers if layer.type in FEEDS for top in layer.top]
-    read = {top if phase == TRAIN else OF_TEST + top for phase in phases for top in tops}
-    return [name for name in arrays if name not in read]
