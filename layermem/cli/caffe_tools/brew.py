@@ -112,11 +112,11 @@ def _train_arguments(call: Call) -> argparse.Namespace:
 
 def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     """Log the beginning of a training; return the function that logs its events."""
-    from google.protobuf import text_format
+    from layermem.proto.text import caffe_text
 
     if is_quiet():
         return nullcontext(lambda event: None)
-    parameters = text_format.MessageToString(solver.param, as_utf8=True).rstrip()
+    parameters = caffe_text(solver.param).rstrip()
     call.log.write(f"Initializing solver from parameters: \n{parameters}", "solver.cpp:45")
     call.log.write(saved(solver.report))
     if solver.resumed_from:

@@ -5,15 +5,25 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, examples
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
-from layermem.data.databases import ImageOptions, Record, image_records, mean_content, mean_image, write_database
-from layermem.data.list_source import read_rows
+from layermem.data.database import open_database
+from layermem.data.databases import (
+    ImageOptions,
+    Record,
+    image_records,
+    image_rows,
+    mean_content,
+    mean_image,
+    write_database,
+)
 from layermem.data.raw_datasets import cifar_records, mnist_records, read_mnist, siamese_records
 from layermem.errors import InputError
 from layermem.report.log import number
@@ -33,7 +43,7 @@ def backend(name: str) -> str:
 
 
 def _convert_imageset(call: Call) -> int:
-    root, listing, out = call.words
+    root, listing, out, *_ = call.words
     height, width = (max(0, int(call.values[f"resize_{side}"])) for side in ("height", "width"))
     if bool(height) != bool(width):
         call.log.write("only one of resize_height and resize_width is given, so images keep their sizes", severity="W")
@@ -45,10 +55,11 @@ def _convert_imageset(call: Call) -> int:
         encode=call.text("encode_type") or None,
         shuffle=SEED if call.values["shuffle"] else None,
         check_size=bool(call.values["check_size"]),
+        as_caffe=True,
     )
     if call.values["shuffle"]:
         call.log.write("Shuffling data", "convert_imageset.cpp:87")
-    call.log.write(f"A total of {len(read_rows(Path(listing), 1))} images.", "convert_imageset.cpp:90")
+    call.log.write(f"A total of {len(image_rows(Path(listing), options))} images.", "convert_imageset.cpp:90")
 
     def skip(error: InputError) -> None:
         call.log.write(f"Could not open or find file {error}", "io.cpp:78", "E")
@@ -63,6 +74,8 @@ def _compute_image_mean(call: Call) -> int:
     database, *out = call.words
     call.log.write("Starting iteration", "compute_image_mean.cpp:65")
     mean = mean_image(Path(database))
+    with closing(open_database(Path(database), labels=False)) as source:
+        call.log.write(f"Processed {source.length} files.", "compute_image_mean.cpp:94")
     if out:
         call.log.write(f"Write to {out[0]}", "compute_image_mean.cpp:101")
         write_atomically(out[0], mean_content(mean))
@@ -121,7 +134,7 @@ PROGRAMS = {
     "convert_imageset": Program(
         _convert_imageset,
         "ROOTFOLDER/ LISTFILE DB_NAME",
-        range(3, 4),
+        range(3, sys.maxsize),
         "convert_imageset.cpp:1",
         flags=(
             BACKEND,
@@ -146,7 +159,12 @@ PROGRAMS = {
         flags=(BACKEND,),
     ),
     "convert_mnist_siamese_data": Program(
-        _convert_siamese, "IMAGE_FILE LABEL_FILE DB_NAME", range(3, 4), "convert_mnist_siamese_data.cpp:1", usage_code=0
+        _convert_siamese,
+        "IMAGE_FILE LABEL_FILE DB_NAME",
+        range(3, 4),
+        "convert_mnist_siamese_data.cpp:1",
+        usage_code=0,
+        on_terminal=False,
     ),
     "convert_cifar_data": Program(
         _convert_cifar, "INPUT_FOLDER OUTPUT_FOLDER DB_TYPE", range(3, 4), "convert_cifar_data.cpp:1", usage_code=0

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from layermem.cli.caffe_tools.program import Call, Program
 from layermem.errors import InputError
 from layermem.proto.schema import Message, NetParameter, SolverParameter
-from layermem.proto.text import decode, parse
+from layermem.proto.text import caffe_text, decode, parse
 from layermem.proto.upgrade import upgrade_net, upgrade_solver_type
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
@@ -73,7 +72,7 @@ def _read_binary(path: str) -> Message:
 
 
 def _text(message: Message) -> bytes:
-    return text_format.MessageToString(message, as_utf8=True).encode()
+    return caffe_text(message).encode()
 
 
 def _binary(message: Message) -> bytes:
@@ -86,7 +85,7 @@ def _rewrite_net(net: Message) -> None:
 
 
 def _program(upgrade: Upgrade, place: str) -> Program:
-    return Program(upgrade, "OLD_FILE NEW_FILE", range(2, 3), place)
+    return Program(upgrade, "OLD_FILE NEW_FILE", range(2, 3), place, has_flags=False)
 
 
 PROGRAMS = {
