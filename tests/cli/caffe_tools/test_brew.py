@@ -136,7 +136,8 @@ def test_time_prints_caffes_lines_and_the_table(caffe, phase):
     assert run.code == 0
     forward = dict(re.findall(r"(\S+)\tforward: ([\d.e-]+) ms\.", run.text))
     backward = dict(re.findall(r"(\S+)\tbackward: ([\d.e-]+) ms\.", run.text))
-    assert {"pool1", "ip2", "loss"} <= forward.keys() == backward.keys()
+    layers = ["data", "conv1", "relu1", "pool1"]
+    assert [*forward][:4] == layers and {"ip2", "loss"} <= forward.keys() == backward.keys()
     means = dict(re.findall(r"Average (Forward pass|Backward pass|Forward-Backward): ([\d.e-]+) ms\.", run.text))
     for name, layers in (("Forward pass", forward), ("Backward pass", backward)):
         assert float(means[name]) == pytest.approx(sum(map(float, layers.values())), rel=1e-3)
