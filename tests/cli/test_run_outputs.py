@@ -29,6 +29,7 @@ def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):
     assert end["measured_peak_bytes"] <= start["budget_bytes"]
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_a_resumed_run_appends_and_its_curves_are_those_of_a_whole_run(layermem, solver, tmp_path, ending):
     file = solver()
