@@ -50,6 +50,14 @@ class Stepped:
 
 
 @dataclass(frozen=True)
+class RateDropped:
+    """The rate of `iteration` has passed stepvalue number `step`, from 1 on, of multistep."""
+
+    iteration: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Displayed:
     """The display of losses, every `interval` iterations.
 
@@ -124,4 +132,17 @@ class Finished:
     early: bool
 
 
-Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Saved | Restored | FinalLoss | Finished
+Event = (
+    Note
+    | Solving
+    | Stepped
+    | RateDropped
+    | Displayed
+    | Testing
+    | Tested
+    | Saving
+    | Saved
+    | Restored
+    | FinalLoss
+    | Finished
+)
