@@ -3,7 +3,8 @@
 tools/compile_native.py compiles, and documents its environment variables; this file links.
 
 A wheel carries the example nets of prototxt/, the pages of docs/, and the CUDA kernels' sources, which are compiled at
-first use.  With LAYERMEM_FATBINS=1 nvcc makes their machine code for all supported architectures, which takes a long time.
+first use.  With LAYERMEM_FATBINS=1 nvcc makes their machine code for all supported architectures, which takes a long
+time.
 LAYERMEM_NATIVE=0 builds no extension.
 """
 
@@ -45,7 +46,8 @@ PTX_TOO = ("100", "120")  # for newer GPUs: 100 for those between both, such as 
 
 
 class build_data(build_py):
-    """Ships prototxt/ as example_nets/, pages of docs/ as pages/, and cuda/ as cuda_kernels/, unless the package is used in place."""
+    """Ships prototxt/ as example_nets/, the pages of docs/ as pages/, and cuda/ as cuda_kernels/, unless the package is
+    used in place."""
 
     def run(self):
         super().run()
