@@ -5,7 +5,7 @@
     {"event": "test", "iteration": 100, "test_net": 0, "outputs": {"accuracy": 0.98}, ...}
     {"event": "end", "status": "done", ...}
 
-docs/logs.md describes every field; it is the contract with programs that read logs.
+`layermem docs logs` describes every field; it is the contract with programs that read logs.
 """
 
 from __future__ import annotations
