@@ -270,7 +270,7 @@ class CudaDevice(Device):
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
+    def arena(self, nbytes: int, *, poison: bool = False, persistent_bytes: int = 0) -> CudaArena:
         if poison and self.graph:
             raise InputError("a captured step cannot poison the bytes that it frees: leave out poison, or graph")
         return CudaArena(self.driver, nbytes, poison=poison)

@@ -339,7 +339,7 @@ def test_no_order_of_the_streams_changes_a_bit(order):
     assert found == {expected["parameters"]}
 
 
-@pytest.mark.parametrize("net", ["chain", "dropout"])
+@pytest.mark.parametrize("net", ["chain", "residual"])
 def test_the_last_loss_of_a_run_is_that_of_one_more_iteration(net):
     job = {"net": net, "fields": {"max_iter": 3, "display": 3, "test_iter": None, "test_interval": None}}
     ways = [{"strategy": strategy, "graph": graph} for strategy in ("liveness", "hybrid") for graph in (False, True)]
@@ -646,3 +646,15 @@ def test_events_are_made_once_and_only_where_the_schedule_waits(strategy, lenet)
     bound, awaited, later, copies = map(int, done.stdout.split())
     assert bound == awaited and later == 0
     assert awaited > 0 and (copies > 0) == (strategy == "inter")
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["calls", "graph"])
+@pytest.mark.parametrize("net", ["chain", "residual"])
+def test_another_budget_keeps_the_bits_the_context_and_the_modules_and_frees_the_arena_first(net, graph):
+    job = {"net": net, "steps": 6, "fields": RULES.get(net, {}), "graph": graph}
+    plain, least = trained([job, {**job, "budget": "60%"}])
+    budgets = [least["arena"], None, least["arena"], "1GiB", "90%", least["arena"]]
+    (changed,) = trained([{**job, "budgets": budgets}])
+    assert (changed["losses"], changed["parameters"]) == (plain["losses"], plain["parameters"])
+    assert changed["kept"] and changed["arena"] == least["arena"] < plain["arena"]
+    assert changed["most"] - changed["taken"] <= plain["arena"] - least["arena"]  # never more than the larger arena
