@@ -98,7 +98,10 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _add_run(train: Options) -> None:
     train.add_argument(
-        "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
+        "--ranks",
+        metavar="N",
+        type=int,
+        help="train with N processes on this machine: starts mpiexec (`layermem docs ranks`)",
     )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
     train.add_argument(
@@ -111,7 +114,7 @@ def _add_run(train: Options) -> None:
         "--data",
         metavar="D",
         help="instead of the data that the nets name: noise, noise:SEED, or arrays by names of tops in an .npz file "
-        "(docs/arrays.md)",
+        "(`layermem docs arrays`)",
     )
     add_input(train)
     add_allow_python(train)
@@ -128,7 +131,7 @@ def _add_memory(memory: Options) -> None:
         "--budget-file",
         metavar="F",
         help="a file whose text is the budget, as --budget takes it; after a change of the file, or SIGUSR1, the next "
-        "iteration has a plan within the new budget (docs/live_budget.md)",
+        "iteration has a plan within the new budget (`layermem docs live_budget`)",
     )
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
@@ -206,7 +209,7 @@ def _check_arrays(solver: Solver) -> None:
         names = [node.layer.name for node in nodes if not given_arrays(arrays, node.layer.param, net.phase)]
         if names:
             what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
-            remedy = "give --data arrays.npz (docs/arrays.md), use data layers that read files, or --data noise"
+            remedy = "give --data arrays.npz (`layermem docs arrays`), use data layers that read files, or --data noise"
             raise InputError(f"{what}; {remedy}", path=str(net.path))
 
 

@@ -56,6 +56,14 @@ class Stepped:
 
 
 @dataclass(frozen=True)
+class RateDropped:
+    """The rate of `iteration` has passed stepvalue number `step`, from 1 on, of multistep."""
+
+    iteration: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Displayed:
     """The display of losses, every `interval` iterations.
 
@@ -155,6 +163,7 @@ Event = (
     Note
     | Solving
     | Stepped
+    | RateDropped
     | Displayed
     | Testing
     | Tested

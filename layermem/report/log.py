@@ -54,6 +54,8 @@ def lines(event: Event) -> Iterator[Line]:
     elif isinstance(event, events.Solving):
         yield "solver.cpp:289", f"Solving {event.net}"
         yield "solver.cpp:290", f"Learning Rate Policy: {event.policy}"
+    elif isinstance(event, events.RateDropped):
+        yield "sgd_solver.cpp:50", f"MultiStep Status: Iteration {event.iteration}, step = {event.step}"
     elif isinstance(event, events.Displayed):
         yield from _displayed(event)
     elif isinstance(event, events.Testing):

@@ -6,7 +6,7 @@
     {"event": "budget", "iteration": 100, "before_bytes": 2147483648, "budget_bytes": 1073741824, ...}
     {"event": "end", "status": "done", ...}
 
-docs/logs.md describes every field; it is the contract with programs that read logs.
+`layermem docs logs` describes every field; it is the contract with programs that read logs.
 """
 
 from __future__ import annotations

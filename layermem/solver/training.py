@@ -38,10 +38,10 @@ from layermem.solver.jobs import StepOptions
 from layermem.solver.noise import noise_seed
 from layermem.solver.planned import Planned
 from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
-from layermem.solver.rules import defaulted
+from layermem.solver.rules import defaulted, rate_drop
 from layermem.solver.run_options import RunOptions
 from layermem.solver.signals import Requests, Signals
-from layermem.solver.snapshot import Snapshot
+from layermem.solver.snapshot import Snapshot, is_due, is_due_at_end
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
@@ -133,7 +133,7 @@ class Training(Planned):
         effects = sigint, sighup, sigterm, sigusr1
         with Signals(self.request, pending, *effects, of_ranks=self.group.size > 1) as signals:
             self.step(max(0, self.max_iter - self.iteration))
-            if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
+            if is_due_at_end(self.param, self.iteration, self.progress.saved_at):
                 self.snapshot()
             if not self.interrupted and not self.best.is_over(self.progress):
                 self._show_final_loss()
@@ -158,14 +158,14 @@ class Training(Planned):
 
     def _iterate_until(self, count: int) -> None:
         for _ in range(count):
-            is_due = False
+            is_now = False
             self._follow_budget()
             if not self._stopping() and self._test_before_iteration():
                 if self.best.is_over(self.progress):
                     return
                 self._iterate()
-                is_due = bool(self.param.snapshot and self.iteration % self.param.snapshot == 0)
-            if is_due or "snapshot" in self._requests:
+                is_now = is_due(self.param, self.iteration)
+            if is_now or "snapshot" in self._requests:
                 self._requests.discard("snapshot")
                 self.snapshot()
             if self._stopping():
@@ -192,8 +192,8 @@ class Training(Planned):
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Request "stop" or "snapshot" after the current iteration, or "budget", another look at the budget, before the
-        next one; safe in signal handlers and other threads.  All ranks obey in the same iteration."""
+        """Request "stop" or "snapshot" after this iteration, or another look at the "budget" before the next one, of all
+        ranks; safe in signal handlers and threads."""
         self._requests.add(what)
 
     @property
@@ -239,6 +239,8 @@ class Training(Planned):
         loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
         self.progress.losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
+        if drop := rate_drop(self.param, self.iteration):
+            self.log(events.RateDropped(self.iteration, drop))
         if self.param.display and self.iteration % self.param.display == 0:
             self._display(outputs)
         self._check_loss(loss)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Of each version of control groups: the files of limit and use, and the name of pages that can be taken back.
+# For each version of control groups, the files of limit and use, and the name of pages that can be taken back.
 VERSIONS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -59,7 +59,7 @@ def _of_machine() -> Iterator[FreeMemory]:
 
 
 def _of_groups() -> Iterator[FreeMemory]:
-    """What each control group leaves, from that of the process up to the root of what it sees."""
+    """The bytes that each control group leaves, from that of the process up to the root that it sees."""
     for line in _text(PROC / "self/cgroup").splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers in ("", "memory"):

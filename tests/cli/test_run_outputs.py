@@ -31,6 +31,7 @@ def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):
     assert end["measured_peak_bytes"] <= start["budget_bytes"]
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_another_budget_is_recorded_and_a_refused_one_too(layermem, solver, tmp_path, monkeypatch, ending):
     path, budget, texts = tmp_path / f"run.{ending}", tmp_path / "budget.txt", ["40%", "1KiB", "100%"]

@@ -32,6 +32,7 @@ def mapped(path: Path, *, write: bool = False) -> mmap.mmap:
     return pages
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("name", ["a", "folder with spaces/a", "日本/a"])
 def test_pages_of_a_file_or_of_files_in_a_folder_are_given_back_and_read_again(tmp_path, name):
     file = tmp_path / name
@@ -60,6 +61,7 @@ def test_a_system_without_proc_keeps_its_pages(tmp_path, monkeypatch):
     release_pages(tmp_path)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("source", "read"),
     [
