@@ -257,9 +257,9 @@ class Device:
         """The host budget if the user states none: no limit, or 0 if offloading to memory would free none."""
         return 0 if self.shares_host_memory and not spill else None
 
-    def free_bytes(self, host_bytes: int = 0) -> int:
-        """Bytes that an arena may take now, next to `host_bytes` of the host for other things: the budget `free`; less
-        than 0 where more is in use than a limit allows."""
+    def free_bytes(self, host_bytes: int = 0, held_bytes: int = 0) -> int:
+        """Bytes that an arena may take now, next to `host_bytes` of the host for other things, and in place of one that
+        holds `held_bytes`: the budget `free`."""
         free = free_memory() if self.shares_host_memory else None
         if free is None:
             raise InputError(
@@ -267,7 +267,7 @@ class Device:
                 "of bytes"
             )
         report_step("budget free: %s, %s", format_bytes(free.nbytes), free.whose)
-        return free.nbytes - host_bytes
+        return max(0, free.nbytes + held_bytes - host_bytes)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Seconds of the calls on their own, without launch latency if the device can measure that."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
@@ -161,28 +160,6 @@ def _add_start(start: Options) -> None:
 
 
 def run_train(arguments: argparse.Namespace, display: Display | None = None) -> int:
-    """Run _train(); a SIGUSR1 before the first iteration has no effect, since the plan is as new as the signal."""
-    with ignoring_sigusr1():
-        return _train(arguments, display)
-
-
-@contextmanager
-def ignoring_sigusr1() -> Iterator[None]:
-    """Ignore SIGUSR1, whose default is the end of the process; in the main thread only."""
-    number = getattr(signal, "SIGUSR1", None)
-    is_main = threading.current_thread() is threading.main_thread()
-    previous = signal.getsignal(number) if number is not None and is_main else None
-    if number is None or previous is None:  # another system, or a handler that is not Python's
-        yield
-        return
-    signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(number, previous)
-
-
-def _train(arguments: argparse.Namespace, display: Display | None) -> int:
     """Train; `display` shows the events instead of a progress bar or a log on standard output."""
     from layermem import _native
     from layermem.report.summary import summary

@@ -101,8 +101,10 @@ interrupted  whether a signal or request("stop") ended solve()
 
     @property
     def budget(self) -> Budget:
-        """The bytes of the arena at most; None is no limit.  Setting it, to what the keyword `budget` takes, plans the
-        step anew: now, or before the next iteration if a callback or another thread sets it (docs/live_budget.md)."""
+        """The bytes of the arena at most; None is no limit.
+
+        Setting it, to what the keyword `budget` takes, plans the step anew: now, or before the next iteration if a
+        callback or another thread sets it (`layermem docs live_budget`)."""
         return self.report.budget_bytes
 
     @budget.setter

@@ -126,13 +126,12 @@ class Job:
 
     # -- options of users --------------------------------------------------------------------------------------
 
-    def resolve_budget(self, budget: Budget, held_bytes: int = 0) -> int | None:
-        """The bytes of a budget, for an arena in place of one that holds `held_bytes`; None without a limit.
-        InputError if the budget has no meaning for this job."""
+    def resolve_budget(self, budget: Budget) -> int | None:
+        """The bytes of a budget; None without a limit.  InputError if the budget has no meaning for this job."""
         if budget is None:
             return None
         if isinstance(budget, str) and budget.endswith(FREE) and self.free_bytes is not None:
-            return free_share(budget, self.free_bytes(self.most_host_bytes) + held_bytes)
+            return free_share(budget, self.free_bytes(self.most_host_bytes))
         return bytes_of(budget, whole=lambda: self.baseline_bytes)
 
     @property

@@ -30,7 +30,7 @@ from layermem.solver.build import Nets
 from layermem.solver.checks import check_rates, check_solver, last_iteration
 from layermem.solver.engine import Engine
 from layermem.solver.feeds import Shapes, refuse_change
-from layermem.solver.jobs import StepOptions, solver_job
+from layermem.solver.jobs import StepOptions, free_bytes, solver_job
 from layermem.solver.live_budget import LiveBudget
 from layermem.solver.loss_scale import loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
@@ -155,7 +155,10 @@ class Planned:
             self._change_budget()
 
     def _resolve_budget(self, budget: Budget) -> int | None:
-        return self._source.resolve_budget(budget, self._engine.runner.held_bytes)
+        """The bytes of a budget, for an arena in place of the one in use."""
+        job, held_bytes = self._source, self._engine.runner.held_bytes
+        free = partial(free_bytes, self.device, job.nets, job.graphs, held_bytes=held_bytes)
+        return replace(job, free_bytes=free).resolve_budget(budget)
 
     @exclusive
     def _change_budget(self) -> LayermemError | None:

@@ -192,8 +192,8 @@ class Training(Planned):
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Request "stop" or "snapshot" after the current iteration, or "budget", another look at the budget, before the
-        next one; safe in signal handlers and other threads.  All ranks obey in the same iteration."""
+        """Request "stop" or "snapshot" after this iteration, or another look at the "budget" before the next one, of all
+        ranks; safe in signal handlers and threads."""
         self._requests.add(what)
 
     @property

@@ -37,7 +37,7 @@ def free_share(text: str, free_bytes: int) -> int:
     share = text.removesuffix(FREE).strip()
     if share and not share.endswith("%"):
         raise InputError(f"'{text}' is not an amount of memory; use 'free', or a share of it such as '80%free'")
-    return parse_bytes(share or "100%", whole=max(0, free_bytes))
+    return parse_bytes(share or "100%", whole=free_bytes)
 
 
 def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:

@@ -131,30 +131,33 @@ def test_no_change_of_the_budget_alters_a_bit(device, plan, fields):
     assert resumed[0] == expected
 
 
-def by_file(rng, least, most):
-    def before(solver):
-        def change():
-            if solver.group.is_first:
-                Path("new").write_text(f"{rng.choice([least, most, rng.randint(least, most), 1])}\n")
-                os.replace("new", "budget")
+def write_budget(solver, least, most):
+    """State the least bytes, more, and a budget that cannot be kept, two iterations each: ranks change in every second
+    one."""
+    Path("new").write_text(f"{[least, most, 1, least][solver.iteration // 2 % 4]}\n")
+    os.replace("new", "budget")
 
-        solver.add_callback(on_iteration=change)
+
+def by_file(least, most):
+    def before(solver):
+        if solver.group.is_first:
+            solver.add_callback(on_iteration=lambda: write_budget(solver, least, most))
 
     return before
 
 
-def by_signal(rng, least, most):
+def by_signal(least, most):
     def before(solver):
         def change():
-            if solver.group.is_first:
-                Path("budget").write_text(f"{rng.choice([least, most, rng.randint(least, most)])}")
+            write_budget(solver, least, most)
             if threading.current_thread() is threading.main_thread():
                 signal.raise_signal(signal.SIGUSR1)
                 signal.raise_signal(signal.SIGUSR1)
             else:
                 solver.request("budget")  # as the handler does, which only the main thread has
 
-        solver.add_callback(on_iteration=change)
+        if solver.group.is_first:
+            solver.add_callback(on_iteration=change)
 
     return before
 
@@ -198,7 +201,7 @@ def test_every_way_to_another_budget_keeps_the_bits(way, ranks, monkeypatch):
     else:
         Path("budget").write_text(str(most))
         options = {"budget_file": "budget"}
-        before = (by_file if way == "file" else by_signal)(rng, least, most)
+        before = (by_file if way == "file" else by_signal)(least, most)
     found, shown, events, _ = trained(ranks, fields, before, poison=True, **options)
     assert (found, shown) == (expected, seen)
     assert len({event.report.peak_bytes for event in events if event.refusal is None}) > 1
