@@ -28,7 +28,7 @@ PHASE_NAMES = {number: name for name, number in PHASES.items()}
 
 
 class Pycaffe(net.Net):
-    """What pycaffe's nets have, and layermem's lack or do in another way."""
+    """The attributes of pycaffe's nets that layermem's nets lack, or compute in another way."""
 
     @exclusive
     def save(self, path: PathName) -> None:

@@ -31,6 +31,7 @@ from layermem.cli import (
     convert,
     curves,
     data,
+    docs,
     draw,
     examples,
     fit,
@@ -75,13 +76,15 @@ VERBS = {
     "devices": time,
     "convert": convert,
     "examples": examples,
+    "docs": docs,
     "setup-cuda": setup_cuda,
     "caffe": caffe,
     "setup-caffe": setup_caffe,
     "completion": completion,
 }
 EPILOG = """\
-`layermem VERB --help` explains a verb and gives an example.
+`layermem VERB --help` explains a verb and gives an example; `layermem docs` lists
+the pages of the documentation.
 
 exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
             4 the device failed, 5 training diverged, 130 interrupted,

@@ -31,7 +31,7 @@ OPTIONS = ("log", "tensorboard", "plot")
 
 def add_run_outputs(parser: Options) -> None:
     parser.add_argument(
-        "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (docs/logs.md)"
+        "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (`layermem docs logs`)"
     )
     parser.add_argument(
         "--log-every",

@@ -49,7 +49,7 @@ class Log:
 
 def lines(event: Event) -> Iterator[Line]:
     """Yield the lines of an event; none for events that Caffe does not log."""
-    if isinstance(event, events.Note):
+    if isinstance(event, events.Note | events.Budgeted):
         yield NOTES, event.text
     elif isinstance(event, events.Solving):
         yield "solver.cpp:289", f"Solving {event.net}"

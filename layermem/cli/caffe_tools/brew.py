@@ -134,7 +134,7 @@ def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[E
 
 
 def saved(report: PlanReport) -> str:
-    """What the plan of a training takes and what Caffe would, in one line."""
+    """One line with the bytes of the plan of a training, and of Caffe's training."""
     from layermem.utils.units import format_bytes, format_share
 
     caffe = report.job.bvlc_bytes

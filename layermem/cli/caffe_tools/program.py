@@ -1,4 +1,4 @@
-"""What a program of Caffe is: its flags, how it logs, and the function that it runs."""
+"""A program of Caffe: its flags, how it logs, and the function that it runs."""
 
 from __future__ import annotations
 

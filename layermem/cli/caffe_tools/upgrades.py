@@ -27,7 +27,7 @@ MESSAGE_LIMIT = 2**31  # bytes
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What one of the programs does: read a file, rewrite its message in place, and turn it into a file."""
+    """One of the programs: it reads a file, rewrites its message in place, and writes a file."""
 
     name: str  # of the message
     form: str  # text or binary
