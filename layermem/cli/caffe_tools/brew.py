@@ -89,7 +89,7 @@ def train(call: Call) -> int:
     """Train a net, or go on from a snapshot."""
     arguments = call.group.agree(lambda: _train_arguments(call))
     code = train_verb.run_train(arguments, lambda solver: _train_log(call, solver))
-    return 0 if code == 128 + signal.SIGINT else code
+    return 0 if code in (128 + signal.SIGINT, 128 + signal.SIGHUP) else code
 
 
 def _train_arguments(call: Call) -> argparse.Namespace:

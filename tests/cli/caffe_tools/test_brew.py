@@ -1,6 +1,7 @@
 """caffe train, test, time, device_query, on the digits."""
 
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,12 @@ def test_without_gpus_the_cpu_computes_the_batches_of_all_of_them(caffe, solver,
     same = caffe("train", "-solver", solver(iter_size=4))
     lines = [[line for line in each.log if line[1] == "solver.cpp:258"] for each in (run, same)]
     assert lines[0] == lines[1] and lines[0]
+
+
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGTERM, 143)])
+def test_a_training_that_a_signal_stops_has_caffes_exit_code(caffe, monkeypatch, sent, code):
+    monkeypatch.setattr("layermem.cli.train.run_train", lambda arguments, log: 128 + sent)
+    assert caffe("train", "-solver", SOLVER).code == code
 
 
 def test_test_prints_each_batch_and_the_means(caffe, layermem, weights):
