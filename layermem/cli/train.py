@@ -60,6 +60,8 @@ TRAIN_EXAMPLE = """\
   layermem train --solver digits/solver.prototxt --data noise --batch 8 --iterations 2
   # a net with layers in Python, whose code runs:
   layermem train --solver python_layers/solver.prototxt --allow-python
+  # another budget while it trains: echo 40% > budget.txt
+  layermem train --solver digits/solver.prototxt --budget 50% --budget-file budget.txt
   # two processes, each with a share of 4 micro-batches an iteration:
   layermem train --solver digits/solver.prototxt --ranks 2 --iter-size 4
   # 100 iterations more, from its last snapshot:
@@ -127,6 +129,12 @@ def _add_run(train: Options) -> None:
 
 def _add_memory(memory: Options) -> None:
     add_budget(memory)
+    memory.add_argument(
+        "--budget-file",
+        metavar="F",
+        help="a file whose text is the budget, as --budget takes it; after a change of the file, or SIGUSR1, the next "
+        "iteration has a plan within the new budget (`layermem docs live_budget`)",
+    )
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
     memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
@@ -228,7 +236,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
         print(peaks(predicted, found, f"peak of rank {rank}" if size > 1 else "peak"))
     expected = expected_memory(
         solver.nets.all,
-        solver.program,
+        solver.largest_program,
         solver.device,
         spill=arguments.spill is not None,
         files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
@@ -271,6 +279,8 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         strategy=arguments.strategy,
         plan=arguments.load,
         budget=arguments.budget,
+        budget_file=arguments.budget_file,
+        follow_free=True,
         hints=hints_of(arguments),
         costs=costs_of(arguments),
         measure=_measures(arguments),
@@ -300,7 +310,7 @@ def _run(
     solver: Solver, arguments: argparse.Namespace, early_events: list[Event], outputs: RunOutputs, display: Display
 ) -> None:
     """Iterate to the end, and show the events in `display`."""
-    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect, "sigterm": "stop"}
+    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     with display(solver) as show:
 
         def log(event: Event) -> None:
@@ -315,7 +325,7 @@ def _run(
         for event in early_events:
             log(event)
         solver.log = log
-        solver.solve(**effects)
+        solver.solve(**effects, sigterm="stop", sigusr1="budget")
 
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:

@@ -4,8 +4,8 @@ An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and Ope
 gray and resizing give the same numbers as OpenCV, which Caffe uses: integer arithmetic with weights of 11 to 15 bits.
 As OpenCV does, files are turned as their EXIF orientation says, and of 16 bits per channel the upper 8 are taken.
 
-source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray), imgproc/color.hpp;
-        libpng pngrtran.c (png_do_rgb_to_gray)
+source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray, CMYK2BGR),
+        imgproc/color.hpp; libpng pngrtran.c (png_do_rgb_to_gray)
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
         color = image.mode not in GRAY_MODES
     if not color:
         return _as_gray(image)[None]
-    planes = np.asarray(image if image.mode == mode else image.convert(mode)).transpose(2, 0, 1)
+    planes = (np.asarray(image) if mode == "RGBA" else _rgb(image)).transpose(2, 0, 1)
     return np.ascontiguousarray(planes[::-1] if mode == "RGB" else planes[[2, 1, 0, 3]])
 
 
@@ -138,12 +138,22 @@ def _as_gray(image: Image.Image) -> np.ndarray:
     if image.mode in GRAY_MODES:
         return np.asarray(image.convert("L"))
     weights, bits, rounded = GRAY_WEIGHTS.get(image.format or "", OTHER_GRAY_WEIGHTS)
-    pixels = np.asarray(image.convert("RGB"))
+    pixels = _rgb(image)
     total = np.full(pixels.shape[:2], 1 << (bits - 1) if rounded else 0, np.int32)
     for channel, weight in enumerate(reversed(weights)):
         total += weight * pixels[:, :, channel].astype(np.int32)
     gray: np.ndarray = (total >> bits).astype(np.uint8)
     return gray
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    """[H,W,3]: red, green and blue; of a JPEG in cyan, magenta, yellow and black by OpenCV's arithmetic."""
+    if (image.format, image.mode) != ("JPEG", "CMYK"):
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    inks = 255 - np.asarray(image).astype(np.int32)  # as in the file: Pillow inverts them
+    black = inks[:, :, 3:]
+    rgb: np.ndarray = (black - ((255 - inks[:, :, :3]) * black >> 8)).astype(np.uint8)
+    return rgb
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:

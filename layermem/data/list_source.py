@@ -6,6 +6,7 @@ source  Caffe image_data_layer.cpp; dense_image_data_layer.cpp of alexgkendall/c
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ LIST_LIMIT = 2**30  # bytes of the list
 IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
+_NUMBER = re.compile(r"\s*[-+]?[0-9]+")
 ROW_BYTES = 12  # of a row beside its text: its start and the number of its line
 
 
@@ -52,7 +54,7 @@ class RowList(Sequence[Row]):
         self._path, self._text, self._kind = path, text, kind
         self._starts, self._lines = array("q"), array("i")
         for number, start, line in lines_of(text, what=LIST, path=path):
-            if not line.strip():
+            if self._is_blank(line, start):
                 continue
             if labels is None:
                 labels = max(1, _labels_at_end(line.split()))
@@ -85,6 +87,9 @@ class RowList(Sequence[Row]):
         end = self._text.find(b"\n", start)
         return self._row(self._text[start : end if end >= 0 else None].decode(), self._lines[index])
 
+    def _is_blank(self, line: str, start: int) -> bool:
+        return not line.strip()
+
     def _row(self, line: str, number: int) -> Row:
         name, *words = line.strip().rsplit(None, self._labels)
         if len(words) < self._labels or not all(_is(word, self._kind) for word in words):
@@ -94,6 +99,20 @@ class RowList(Sequence[Row]):
             what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
             raise InputError(what, path=str(self._path), line=number)
         return Row(name, words, number)
+
+
+class CaffeRows(RowList):
+    """The rows of a list as Caffe's tool reads it: the label is the number at the start of what follows the last blank,
+    or else 0; a line without a blank is path and label; and an empty line is a path too."""
+
+    def _is_blank(self, line: str, start: int) -> bool:
+        return start == len(self._text)  # behind the last end of a line
+
+    def _row(self, line: str, number: int) -> Row:
+        name, blank, text = line.rpartition(" ")
+        label = _NUMBER.match(text)
+        low = (int(label[0]) + LABEL_END) % (2 * LABEL_END) - LABEL_END if label else 0  # the lower 32 bits
+        return Row(name if blank else line, [str(low)], number)
 
 
 class ImageListSource:
@@ -239,6 +258,7 @@ def read_rows(
     kind: type = int,
     read: Read = read_bytes,
     check: Callable[[Row, Path], object] | None = None,
+    form: type[RowList] = RowList,
 ) -> RowList:
     """The rows of a list, all of which are checked.
 
@@ -246,8 +266,9 @@ def read_rows(
     kind     int, float, or str for paths of label images
     read     gets the bytes of the list
     check    a further check of a row
+    form     how lines are read
     """
-    return RowList(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
+    return form(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
 
 
 def _labels_at_end(words: list[str]) -> int:

@@ -49,11 +49,13 @@ class Log:
 
 def lines(event: Event) -> Iterator[Line]:
     """Yield the lines of an event; none for events that Caffe does not log."""
-    if isinstance(event, events.Note):
+    if isinstance(event, events.Note | events.Budgeted):
         yield NOTES, event.text
     elif isinstance(event, events.Solving):
         yield "solver.cpp:289", f"Solving {event.net}"
         yield "solver.cpp:290", f"Learning Rate Policy: {event.policy}"
+    elif isinstance(event, events.RateDropped):
+        yield "sgd_solver.cpp:50", f"MultiStep Status: Iteration {event.iteration}, step = {event.step}"
     elif isinstance(event, events.Displayed):
         yield from _displayed(event)
     elif isinstance(event, events.Testing):

@@ -71,10 +71,10 @@ class Engine:
         if self.group.transport is not None:
             self.context["transport"] = self.group.transport
 
-        def make_runner(program: Program) -> Runner:
+        def make_runner(program: Program, zeroed: bool) -> Runner:
             for net in nets.all:
                 net.check_runnable(device.name, device.implements)
-            return Runner(program, device, self.context, spill=spill, poison=poison, timed=timed)
+            return Runner(program, device, self.context, spill=spill, poison=poison, timed=timed, zeroed=zeroed)
 
         self._make_runner = make_runner
         self._recordings = self.group.agree(lambda: [Recording(net) for net in nets.all])
@@ -86,30 +86,41 @@ class Engine:
         self.after_run: list[Callable[[], None]] = []
         self.values: list[Mapping[str, np.ndarray]] = [{} for _ in nets.all]  # outputs of the last batch, by blob
 
-    def _bind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
-        self.nets = nets
-        self.runner = self.group.agree(lambda: self._make_runner(program))
+    def _bind(self, nets: Nets, graphs: Sequence[Graph], program: Program, zeroed: bool = True) -> None:
+        self.nets, self._graphs = nets, graphs
+        self.runner = self.group.agree(lambda: self._make_runner(program, zeroed))
         shared = SharedState(self.runner, self.group)
         self.parameters = Parameters(nets.all, self.runner, rule_of(self.param).history_count, shared)
         self._first_test = len(graphs) - len(nets.tests)
         diffs = [name for name, each in self.runner.persistent.items() if each.kind == GRADIENT]
-        zeroed = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
-        self._held_gradients = [name for name in diffs if name not in zeroed]  # those that no update graph zeroes
+        cleared = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
+        self._held_gradients = [name for name in diffs if name not in cleared]  # those that no update graph zeroes
         self._reported = [reported(net) for net in nets.all]
         self._last: tuple[int, int] | None = None  # the net that ran last, and its schedule
 
     def rebind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
-        """Run the same nets in other shapes by another program; parameters and their state keep their values."""
+        """Run the same nets by another program, perhaps in other shapes; persistent buffers keep their values.
+
+        They are copied to host memory, and the arena is freed before there is another one.  If that one cannot be had,
+        the program from before is bound again, and the error raised."""
         for observer in self.before_run:
             observer()
-        values = {name: self.runner.read(name) for name in self.runner.persistent}
-        del self.runner, self.parameters  # the arena is freed before there is another one
-        self._bind(nets, graphs, program)
-        for name in self.runner.persistent.keys() & values.keys():
-            self.runner.write(name, values[name])
-        self.open_feeds.nets = nets.all
+        before = self.nets, self._graphs, self.runner.program
+        failure: BaseException | None = None
+        values = self.runner.take()
+        try:
+            self._bind(nets, graphs, program, zeroed=False)
+        except BaseException as error:
+            failure = error.with_traceback(None)  # frames of a traceback hold what was allocated in them
+            failure.__cause__ = failure.__context__ = None
+        if failure is not None:
+            self._bind(*before, zeroed=False)
+        self.runner.put(values)
+        self.open_feeds.nets = self.nets.all
         for observer in (*self.on_rebind, *self.after_run):
             observer()
+        if failure is not None:
+            raise failure
 
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""

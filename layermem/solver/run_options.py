@@ -24,6 +24,9 @@ class RunOptions:
     seed         replaces random_seed; the seed of a snapshot overrides both
     loss_scale   for a device that stores fp16 (`layermem docs storage`): "dynamic", the default there, or a
                  power of two
+    budget_file  a file whose text is the budget, in place of `budget` from when it exists; it is looked at between
+                 iterations (`layermem docs live_budget`)
+    follow_free  whether a budget `free` follows the free memory while training runs
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     timed        measure the times of the instructions of each step: `runner.times`
     poison       fill freed bytes with NaN (slow; for tests)
@@ -39,6 +42,8 @@ class RunOptions:
     iterations: int | None = None
     seed: int | None = None
     loss_scale: str | float | None = None
+    budget_file: PathName | None = None
+    follow_free: bool = False
     allow_nan: bool = False
     timed: bool = False
     poison: bool = False

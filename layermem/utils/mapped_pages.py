@@ -1,9 +1,14 @@
-"""Pages of mapped files and of large blocks, which count as memory of the process until they are given back."""
+"""Pages that count as memory of the process until they are given back: of mapped files, and of freed memory.
+
+On systems other than Linux the functions do nothing.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +21,7 @@ DELETED = b" (deleted)"  # after the name of a file that was removed while it is
 def release_pages(path: str | os.PathLike[str]) -> None:
     """Give back the pages of all files at or below the absolute `path` that this process has mapped to read.
 
-    They stay in the cache of the system, from which a later access takes them.  Does nothing on systems other than
-    Linux.
+    They stay in the cache of the system, from which a later access takes them.
     """
     name = os.fsencode(path)
     try:
@@ -41,6 +45,20 @@ def map_large_blocks() -> None:
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def discard(address: int, nbytes: int) -> None:
+    """Give back the whole pages of a span of anonymous memory, which then has no content."""
+    begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > begin and sys.platform == "linux":
+        _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), DONTNEED)
+
+
+def trim_heap() -> None:
+    """Give back the pages of memory that was freed, where the allocator keeps them (glibc)."""
+    if sys.platform == "linux" and hasattr(_libc(), "malloc_trim"):
+        _libc().malloc_trim(0)
 
 
 @lru_cache(maxsize=1)

@@ -52,6 +52,25 @@ def test_weights_are_saved_and_loaded_as_hdf5(folder):
     assert (folder / "w.caffemodel").read_bytes() == (folder / "w.h5").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["w", "w.weights.1", "w.h5", "w.caffemodel.h5"])
+def test_weights_are_saved_as_a_caffemodel_whatever_the_name(folder, name):
+    net, other = caffe.Net(deploy(), caffe.TEST), caffe.Net(deploy(), caffe.TEST)
+    net.params["fc"][0].data[...] = 2
+    net.save("w.caffemodel")
+    net.save(name)
+    assert (folder / name).read_bytes() == (folder / "w.caffemodel").read_bytes()
+    other.copy_from(name)
+    assert np.all(other.params["fc"][0].data == 2)
+
+
+def test_weights_are_saved_by_name_as_npz(folder):
+    net, other = caffe.Net(deploy(), caffe.TEST), caffe.Net(deploy(), caffe.TEST)
+    net.params["fc"][0].data[...] = 2
+    net.save("w.npz")
+    other.copy_from("w.npz")
+    assert np.all(other.params["fc"][0].data == 2)
+
+
 def test_gradients_of_parameters_are_cleared():
     net = caffe.Net(deploy(), caffe.TEST)
     net.forward()

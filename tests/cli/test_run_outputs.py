@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from layermem.report.read_log import curves, last_training, read_records
+from layermem.cli.run_outputs import RunOutputs
+from layermem.integrations.page.training import training_page
+from layermem.report.read_log import current_start, curves, last_training, read_records
 from tests.cli.test_train import started
 
 
@@ -28,6 +30,36 @@ def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):
     assert end["status"] == "done" and end["iteration"] == 3
     assert end["predicted_peak_bytes"] == end["measured_peak_bytes"] == start["predicted_peak_bytes"]
     assert end["measured_peak_bytes"] <= start["budget_bytes"]
+
+
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_another_budget_is_recorded_and_a_refused_one_too(layermem, solver, tmp_path, monkeypatch, ending):
+    path, budget, texts = tmp_path / f"run.{ending}", tmp_path / "budget.txt", ["40%", "1KiB", "100%"]
+    budget.write_text("45%")
+
+    def record(self, event):
+        if type(event).__name__ == "Stepped" and texts:
+            budget.write_text(texts.pop(0))
+        recorded(self, event)
+
+    recorded = RunOutputs.record
+    monkeypatch.setattr(RunOutputs, "record", record)
+    ended = layermem("train", "--solver", solver(), "--budget-file", budget, "--iterations", 4, "--log", path)
+    assert ended.code == 0
+    found = read_records(str(path))
+    changes = [each for each in found if each["event"] == "budget"]
+    assert [each["iteration"] for each in changes] == [1, 2, 3]
+    assert [each["before_bytes"] for each in changes] == [found[0]["budget_bytes"]] + [changes[0]["budget_bytes"]] * 2
+    assert changes[1]["refusal"].startswith("budget 1.00 KiB is below the minimum of 'auto', 741 KiB")
+    assert changes[0]["refusal"] is changes[2]["refusal"] is None
+    last, now = changes[-1], current_start(found)
+    assert (now["budget_bytes"], now["predicted_peak_bytes"]) == (last["budget_bytes"], last["predicted_peak_bytes"])
+    assert found[-1]["predicted_peak_bytes"] == last["predicted_peak_bytes"]
+    assert all(each["text"] in " ".join(ended.out.split()) for each in changes)
+    page = training_page(str(path), found)
+    assert dict(page["facts"])["budget"].endswith(f"({last['budget_bytes']:,} bytes)")
+    assert page["notes"][-3:] == [each["text"] for each in changes]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])

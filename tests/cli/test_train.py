@@ -302,3 +302,32 @@ def test_the_last_lines_name_the_best_weights_and_the_run_ends_without_better_on
     assert lines["best weights"].startswith(f"{best}  (iteration 2, accuracy = ")
     assert lines["weights"] == str(tmp_path / "digits_iter_6.caffemodel")
     assert f"--weights {best}" in lines["test with"] and best.exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+def test_a_signal_lets_a_training_look_at_its_budget_file_at_any_moment(tmp_path):
+    budget = tmp_path / "budget.txt"
+    budget.write_text("1GiB")
+    with started(tmp_path, 10**6, words=("--budget-file", str(budget)), stdout=subprocess.PIPE) as run:
+        assert "budget 1.00 GiB" in run.stdout.readline()  # before its first iteration
+        run.send_signal(signal.SIGUSR1)
+        expected = ["there is still a budget of 2.00 GiB: ", "there is a budget of 2.00 GiB: "]
+        for line in run.stdout:
+            if "Iteration 3," in line:
+                budget.write_text("2GiB")
+            if expected and expected[-1] in line:
+                expected.pop()
+                budget.write_text("1")
+                run.send_signal(signal.SIGUSR1)
+                run.send_signal(signal.SIGUSR1)
+            if not expected:
+                break
+        run.send_signal(signal.SIGTERM)
+        run.stdout.read()
+    assert run.returncode == 128 + signal.SIGTERM and not expected
+
+
+def test_a_budget_file_that_is_not_there_is_refused_without_another_budget(layermem, solver, tmp_path):
+    words = ("train", "--solver", solver(), "--budget-file", tmp_path / "none", "--iterations", 1)
+    assert layermem(*words).sentence.endswith("none: no such file; give an existing budget file")
+    assert layermem(*words, "--budget", "50%").code == 0

@@ -172,6 +172,7 @@ feed.close()
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_reads_on_with_a_thread_of_its_own():
     # In a separate process: a child that waits for a thread of its parent would stop this one as well.

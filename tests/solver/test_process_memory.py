@@ -184,6 +184,7 @@ def test_a_run_takes_what_was_expected(tmp_path, net, budget):
     _check_run(*words)
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the numbers of the runtime are those of Linux")
 def test_a_run_without_bytecode_in_files_takes_what_was_expected(tmp_path):
     words = "--solver", "prototxt/digits/solver.prototxt", "--iterations", "2"

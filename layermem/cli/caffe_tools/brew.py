@@ -74,7 +74,7 @@ def run(call: Call) -> int:
     }
     (action,) = call.words
     if action not in actions:
-        call.log.write("\n".join(["Available caffe actions:", *(f"\t{name}" for name in actions)]), "caffe.cpp:78", "E")
+        call.log.write("\n".join(["Available caffe actions:", *(f"\t{name}" for name in actions)]), "caffe.cpp:81", "E")
         raise InputError(f"Unknown action: {action}")
     for flag in FLAGS:
         if flag.name not in FLAGS_OF[action] and call.values[flag.name] != flag.default:
@@ -112,13 +112,15 @@ def _train_arguments(call: Call) -> argparse.Namespace:
 
 def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     """Log the beginning of a training; return the function that logs its events."""
-    from google.protobuf import text_format
+    from layermem.proto.text import caffe_text
 
     if is_quiet():
         return nullcontext(lambda event: None)
-    parameters = text_format.MessageToString(solver.param, as_utf8=True).rstrip()
+    parameters = caffe_text(solver.param).rstrip()
     call.log.write(f"Initializing solver from parameters: \n{parameters}", "solver.cpp:45")
     call.log.write(saved(solver.report))
+    for path in filter(None, call.text("weights").split(",")):
+        call.log.write(f"Finetuning from {path.strip()}", "solver.cpp:72")
     if solver.resumed_from:
         call.log.write(f"Resuming from {solver.resumed_from}", "caffe.cpp:235")
     call.log.write("Starting Optimization", "caffe.cpp:239")
@@ -132,7 +134,7 @@ def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[E
 
 
 def saved(report: PlanReport) -> str:
-    """What the plan of a training takes and what Caffe would, in one line."""
+    """One line with the bytes of the plan of a training, and of Caffe's training."""
     from layermem.utils.units import format_bytes, format_share
 
     caffe = report.job.bvlc_bytes

@@ -7,6 +7,7 @@ source  Caffe tools/extract_features.cpp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -83,8 +84,9 @@ PROGRAMS = {
     "extract_features": Program(
         _extract_features,
         "WEIGHTS NET BLOB[,BLOB...] DB_NAME[,DB_NAME...] BATCHES DB_TYPE [CPU|GPU] [DEVICE_ID]",
-        range(6, 9),
+        range(6, sys.maxsize),
         "extract_features.cpp:1",
+        has_flags=False,
         on_terminal=False,
     )
 }

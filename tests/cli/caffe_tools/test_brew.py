@@ -130,6 +130,7 @@ def test_test_prints_each_batch_and_the_means(caffe, layermem, weights):
     assert ours[0].startswith("Batch 0, accuracy = ") and any(line.startswith("Loss: ") for line in ours)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_time_prints_caffes_lines_and_the_table(caffe, phase):
     run = caffe("time", "-model", NET, "-iterations", "2", "-phase", phase)
