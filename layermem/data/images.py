@@ -11,6 +11,7 @@ source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/ut
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +31,12 @@ DEEP_FORMATS = ("PNG", "PPM")  # whose mode I has 16 bits
 EXIF_ORIENTATION = 0x112  # of which 1 is upright, 2 to 4 are mirrored or upside down, and 5 to 8 lie on their side
 PIXEL_BYTES = 12  # of a pixel while it is decoded, measured: four in Pillow, and the rest in copies of three
 RESIZE_BITS = 11  # fraction bits of the weights of a resize
+Cut = Callable[[int, np.ndarray], np.ndarray]  # of image i of a batch, the part that is kept when the next is decoded
+
+
+def whole(index: int, image: np.ndarray) -> np.ndarray:
+    """A Cut that keeps all of it."""
+    return image
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
