@@ -192,8 +192,8 @@ class Training(Planned):
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Request "stop" or "snapshot" after this iteration, or another look at the "budget" before the next, of all
-        ranks; safe in signal handlers and threads."""
+        """Request "stop" or "snapshot" of all ranks after this iteration, or another look at the "budget" before the
+        next; safe in signal handlers and threads."""
         self._requests.add(what)
 
     @property
