@@ -37,8 +37,10 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
+from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
 from layermem.utils.files import check_folder
+from layermem.utils.mapped_pages import map_large_blocks
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
 
@@ -175,6 +177,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             arguments.threads = threads
     early_events: list[Event] = []
     _native.exit_on_bus_error()
+    map_large_blocks()
     with _solver(arguments, group.agree(lambda: _prepare(arguments)), early_events) as solver:
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
@@ -187,7 +190,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             plan = summary(solver.report, short=not arguments.verbose)
             print(free_line(arguments, solver.report.budget_bytes) + plan, end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
-            _run(solver, arguments, early_events, outputs.record, display or _display)
+            _run(solver, arguments, early_events, outputs, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         if not is_quiet():
             _print_memory(solver, arguments, measured)
@@ -196,6 +199,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             outputs.trace()
         for line in () if is_quiet() else outputs.closing_lines():
             print(line, flush=True)
+        group.agree(outputs.check)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
 
 
@@ -303,19 +307,20 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
 
 
 def _run(
-    solver: Solver,
-    arguments: argparse.Namespace,
-    early_events: list[Event],
-    record: Callable[[Event], None],
-    display: Display,
+    solver: Solver, arguments: argparse.Namespace, early_events: list[Event], outputs: RunOutputs, display: Display
 ) -> None:
     """Iterate to the end, and show the events in `display`."""
     effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     with display(solver) as show:
 
         def log(event: Event) -> None:
-            show(event)
-            record(event)
+            try:
+                show(event)
+            except OSError as error:
+                if (lost := lost_output(error)) is None:
+                    raise
+                outputs.stop(lost)
+            outputs.record(event)
 
         for event in early_events:
             log(event)

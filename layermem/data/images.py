@@ -11,6 +11,7 @@ source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/ut
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +31,12 @@ DEEP_FORMATS = ("PNG", "PPM")  # whose mode I has 16 bits
 EXIF_ORIENTATION = 0x112  # of which 1 is upright, 2 to 4 are mirrored or upside down, and 5 to 8 lie on their side
 PIXEL_BYTES = 12  # of a pixel while it is decoded, measured: four in Pillow, and the rest in copies of three
 RESIZE_BITS = 11  # fraction bits of the weights of a resize
+Cut = Callable[[int, np.ndarray], np.ndarray]  # of image i of a batch, the part that is kept when the next is decoded
+
+
+def whole(index: int, image: np.ndarray) -> np.ndarray:
+    """A Cut that keeps all of it."""
+    return image
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
@@ -103,13 +110,19 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
         return np.stack([gray] * (3 if color else 1))
     if image.mode.startswith(("I", "F")):
         raise InputError(f"holds an image of mode {image.mode}; save it with 8 bits per channel")
-    mode = "RGBA" if image.mode == "RGBA" and color is None else "RGB"
+    mode = "RGBA" if color is None and _has_alpha(image) else "RGB"
     if color is None:
         color = image.mode not in GRAY_MODES
     if not color:
         return _as_gray(image)[None]
-    planes = (np.asarray(image) if mode == "RGBA" else _rgb(image)).transpose(2, 0, 1)
+    planes = (np.asarray(image.convert(mode)) if mode == "RGBA" else _rgb(image)).transpose(2, 0, 1)
     return np.ascontiguousarray(planes[::-1] if mode == "RGB" else planes[[2, 1, 0, 3]])
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    """Whether OpenCV reads four channels: with alpha, or from a PNG of colours of which some are transparent."""
+    is_keyed = image.format == "PNG" and image.mode in ("P", "RGB") and "transparency" in image.info
+    return image.mode == "RGBA" or is_keyed
 
 
 def _indices(image: Image.Image) -> np.ndarray:

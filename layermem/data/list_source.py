@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, overload
 
 import numpy as np
 
-from layermem.data.images import decode, decoding_bytes, resize
+from layermem.data.images import Cut, decode, decoding_bytes, resize, whole
 from layermem.data.position import State, number_in
 from layermem.data.resampling import resample
 from layermem.errors import InputError
@@ -134,9 +134,10 @@ class ImageListSource:
     def first_shape(self) -> tuple[int, ...]:
         return self._image(self._row(self._next)).shape
 
-    def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def read(self, count: int, cut: Cut = whole) -> tuple[list[np.ndarray], np.ndarray]:
+        """What `cut` takes of each of the next `count` images, one by one, and their labels."""
         rows = self._rows(count)
-        images = [self._image(row) for row in rows]
+        images = [cut(index, self._image(row)) for index, row in enumerate(rows)]
         self._next += count
         return images, np.array([label_of(row, self.path) for row in rows], np.float32)
 
@@ -198,10 +199,18 @@ class ImagePairSource(ImageListSource):
         image, _ = self._pair(self._row(self._next))
         return image.shape
 
-    def read_pairs(self, count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        pairs = [self._pair(row) for row in self._rows(count)]
+    def read_pairs(
+        self, count: int, cut: Cut = whole, cut_labels: Cut = whole
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """What `cut` takes of each of the next `count` images, one by one, and `cut_labels` of its label image."""
+        images, labels = [], []
+        for index, row in enumerate(self._rows(count)):
+            pair = self._pair(row)
+            images.append(cut(index, pair[0]))
+            labels.append(cut_labels(index, pair[1]))
+            del pair  # not beside the next one
         self._next += count
-        return [image for image, _ in pairs], [labels for _, labels in pairs]
+        return images, labels
 
     def _pair(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
         image, labels = self._image(row), self._decoded(row.labels[0], row, indices=True)

@@ -70,6 +70,7 @@ def lines(event: Event) -> Iterator[Line]:
         yield f"sgd_solver.cpp:{places[1]}", f"Snapshotting solver state to {kind} {event.state}"
     elif isinstance(event, events.Restored):
         yield "solver.cpp:296", f"Restoring previous solver status from {event.path}"
+        yield "sgd_solver.cpp:336", "SGDSolver: restoring history"
     elif isinstance(event, events.FinalLoss):
         yield "solver.cpp:327", f"Iteration {event.iteration}, loss = {number(event.loss)}"
     elif isinstance(event, events.Finished):

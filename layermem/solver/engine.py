@@ -127,7 +127,7 @@ class Engine:
         if self.feeds is None or self.feeds.seed != seed:
             ranks = [self.ranks, *map(self.ranks_of_test, self.nets.tests)]
             feeds = Feeds(
-                self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes
+                self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes, fills=True
             )  # before the old ones are closed: an error changes nothing
             self.close()
             self.feeds = feeds
@@ -170,7 +170,7 @@ class Engine:
         objectives = []
         for sub_step in range(ranks.sub_steps):
             self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
-            self.context["batch"] = self.open_feeds.next(0)
+            self._take_batch(0)
             values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
             objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
@@ -220,7 +220,8 @@ class Engine:
         dropped."""
         feeds, before = self.open_feeds, self.open_feeds.position(0)
         self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
-        self.context["batch"], self.context["averaged"] = feeds.next(0), 1
+        self._take_batch(0)
+        self.context["averaged"] = 1
         try:
             self.values[0] = self._around(self.runner.run_forward)
         except InputError as error:
@@ -243,7 +244,7 @@ class Engine:
 
     def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
         """Run the next batch of test net `index` and return its outputs, by blob."""
-        self.context["batch"] = self.open_feeds.next(1 + index)
+        self._take_batch(1 + index)
         return self._run(self._first_test + index, 1 + index, None)
 
     def held(self, net: int) -> Held | None:
@@ -292,7 +293,7 @@ class Engine:
         feeds, before = self.open_feeds, self.open_feeds.position(net)
         values: dict[str, np.ndarray] = {}
         if ranks.rank < count:
-            self.context["batch"] = feeds.next(net)
+            self._take_batch(net)
             is_last = first + ranks.size + ranks.rank >= batches
             values = self._run(self._first_test + net - 1, net, None if is_last else lambda: feeds.prefetch(net))
         if count < ranks.size:
@@ -303,6 +304,11 @@ class Engine:
         if requests is not None:
             requests.agree(each for _, each in gathered)
         return [of_rank for of_rank, _ in gathered[:count]] if ranks.size > 1 else [values]
+
+    def _take_batch(self, net: int) -> None:
+        """Make the next batch of `net` the one in use, when the one before is not held any more."""
+        self.context["batch"] = {}
+        self.context["batch"] = self.open_feeds.next(net)
 
     def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:
         try:

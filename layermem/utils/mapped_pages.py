@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 DONTNEED = 4  # MADV_DONTNEED of Linux
+M_MMAP_THRESHOLD = -3  # of mallopt, in glibc
+LARGE_BYTES = 2**22
 DELETED = b" (deleted)"  # after the name of a file that was removed while it is mapped
 
 
@@ -32,6 +34,17 @@ def release_pages(path: str | os.PathLike[str]) -> None:
         if access == b"r--s" and (mapped == name or mapped.startswith(name + b"/")):
             start, stop = (int(address, 16) for address in addresses.split(b"-"))
             _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), DONTNEED)
+
+
+def map_large_blocks() -> None:
+    """Let malloc map each block of LARGE_BYTES or more, whose pages are given back when it is freed.
+
+    By default glibc maps blocks only until the first one is freed, and keeps up to 64 MiB of others.  Does nothing for
+    another C library.
+    """
+    mallopt = getattr(_libc(), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def discard(address: int, nbytes: int) -> None:

@@ -54,10 +54,10 @@ def test_lines_go_where_the_flags_say(layermem, tmp_path):
 
 
 def test_what_the_system_refuses_is_a_line_of_the_log_too(layermem, tmp_path, monkeypatch):
-    def refuse(*words):
+    def refuse(*words, **options):
         raise PermissionError(13, "Permission denied", "a/b")
 
-    monkeypatch.setattr("layermem.cli.caffe_tools.databases.mean_image", refuse)
+    monkeypatch.setattr("layermem.cli.caffe_tools.databases.open_database", refuse)
     ended = layermem("caffe", "compute_image_mean", tmp_path)
     assert ended.code == 134 and ended.err.splitlines()[-1].startswith("F") and "layermem: " not in ended.err
     assert ended.err.endswith("] a/b: Permission denied; change its permissions, or those of its folders\n")

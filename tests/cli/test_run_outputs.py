@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +138,54 @@ def test_an_output_that_is_taken_away_is_said_and_the_training_goes_on(tmp_path,
         said = " ".join(run.stderr.read().split())
     assert run.returncode == 0 and (tmp_path / "s_iter_200.solverstate").exists()
     assert said.startswith(f"layermem: warning: {output[1]} was removed, moved or replaced while the run wrote to it")
+
+
+FULL = """
+import errno, os, sys
+write, limit = os.write, 4000
+def until_full(file, data):
+    if os.fstat(file).st_size > limit:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(file, data)
+os.write = until_full
+from layermem.cli import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.csv"])
+def test_a_full_disk_of_the_log_ends_the_training_with_a_snapshot(tmp_path, name):
+    words, streams = ("--log", name, "--log-every", "1"), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(tmp_path, 500, words=words, program=FULL, **streams) as run:
+        out, said = run.communicate()
+    assert run.returncode == 2 and " ".join(said.split()) == (
+        f"layermem: {name}: cannot be written: No space left on device; free some space or use another path"
+    )
+    [state] = tmp_path.glob("s_iter_*.solverstate")
+    iteration = int(state.stem.rpartition("_")[2])
+    assert 1 < iteration < 500 and "resume with     layermem train" in out
+    assert (tmp_path / name).read_bytes().endswith(b"\n")
+
+
+FULL_OUTPUT = """
+import os
+from layermem.solver.training import Training
+solve = Training.solve
+def on_a_full_disk(self, **words):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    solve(self, **words)
+Training.solve = on_a_full_disk
+from layermem.cli import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is of Linux")
+def test_a_full_disk_of_standard_output_ends_the_training_with_a_snapshot(tmp_path):
+    with started(tmp_path, 500, program=FULL_OUTPUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        _, said = run.communicate()
+    assert run.returncode == 2 and said.startswith("layermem: cannot write the output: No space left on device")
+    assert len([*tmp_path.glob("s_iter_*.solverstate")]) == 1
 
 
 @pytest.mark.parametrize("lost", ["a file", "nothing that may be entered"])

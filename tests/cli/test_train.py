@@ -246,8 +246,8 @@ def test_train_takes_shapes_for_noise_only_and_says_that_it_is_noise(layermem, p
     assert "the data are noise of seed 3" in layermem("train", "--solver", solver, "--data", "noise:3", *shapes).out
 
 
-def started(tmp_path, iterations, prefix="s", more="", words=(), **streams):
-    """A training in a process of its own, which waits a moment in each iteration."""
+def started(tmp_path, iterations, prefix="s", more="", words=(), program=None, **streams):
+    """A training in a process of its own, of the code `program` if there is one."""
     net = """
         layer { name: "d" type: "DummyData" top: "x" top: "label" dummy_data_param {
                 shape { dim: [2, 3] } shape { dim: 2 } } }
@@ -257,7 +257,8 @@ def started(tmp_path, iterations, prefix="s", more="", words=(), **streams):
     text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: {iterations} display: 1 {more}'
     text += f' snapshot_prefix: "{prefix}"'
     (tmp_path / "solver.prototxt").write_text(text)
-    command = [sys.executable, "-m", "layermem", "train", "--solver", "solver.prototxt", "--device", "cpu", *words]
+    main = ["-m", "layermem"] if program is None else ["-c", program]
+    command = [sys.executable, *main, "train", "--solver", "solver.prototxt", "--device", "cpu", *words]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=tmp_path, text=True, env=variables, **streams)
 

@@ -68,7 +68,7 @@ def test_a_system_without_proc_keeps_its_pages(tmp_path, monkeypatch):
         (LmdbSource, LmdbSource.read),
         (LmdbSource, lambda source, count: [source.read_one() for _ in range(count)]),
         (LmdbSource, lambda source, count: list(source.datums())),
-        (AnnotatedLmdb, lambda source, count: source.read_annotated(count, typed=False)),
+        (AnnotatedLmdb, lambda source, count: source.read_annotated(count, lambda _, *each: each, typed=False)),
         (AnnotatedLmdb, AnnotatedLmdb.most_boxes),
     ],
     ids=["read", "read_one", "datums", "read_annotated", "most_boxes"],

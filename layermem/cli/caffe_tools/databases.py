@@ -68,7 +68,7 @@ def _convert_imageset(call: Call) -> int:
 
     records = image_records(Path(listing), options, skip=skip)
     kind = backend(call.text("backend"))
-    return _write(call, out, records, kind, "convert_imageset.cpp:153")
+    return _write(call, out, records, kind, "convert_imageset.cpp:153", NOTED)
 
 
 def _compute_image_mean(call: Call) -> int:
@@ -104,7 +104,7 @@ def _convert_mnist(call: Call) -> int:
 def _convert_siamese(call: Call) -> int:
     images, labels, out = call.words
     items = read_mnist(Path(images), Path(labels))
-    return _write(call, out, siamese_records(items, SEED), "leveldb", "convert_mnist_siamese_data.cpp:88")
+    return _write(call, out, siamese_records(items, SEED), "leveldb")
 
 
 def _convert_cifar(call: Call) -> int:
@@ -113,21 +113,21 @@ def _convert_cifar(call: Call) -> int:
     for name, train in (("train", True), ("test", False)):
         call.log.write(f"Writing {name.capitalize()}ing data", "convert_cifar_data.cpp:52")
         records = cifar_records(Path(folder), train=train)
-        _write(call, f"{out}/cifar10_{name}_{kind}", records, kind, "convert_cifar_data.cpp:79")
+        _write(call, f"{out}/cifar10_{name}_{kind}", records, kind)
     return 0
 
 
-def _write(call: Call, out: str, records: Iterable[Record], kind: str, place: str) -> int:
-    """Write a database, and log how many records it has now and then."""
+def _write(call: Call, out: str, records: Iterable[Record], kind: str, place: str = "", every: int = 0) -> int:
+    """Write a database, and log how many records it has after `every` of them, and at the end."""
 
     def counted() -> Iterator[Record]:
         count = 0
         for record in records:
             yield record
             count += 1
-            if count % NOTED == 0:
+            if every and count % every == 0:
                 call.log.write(f"Processed {count} files.", place)
-        if count % NOTED:
+        if place and (not every or count % every):
             call.log.write(f"Processed {count} files.", place)
 
     _log_opened(call, kind, out)
