@@ -8,6 +8,7 @@ place       an offset for every residency                                    sch
 simulate    the predicted seconds of the step                                schedule/simulate.py
 join        updates that wait for each other become one launch               joined_updates.py
 check       proof that every instruction reads the values that it should     schedule/check.py
+keep        the plan, for later questions about the same step                kept_plans.py
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.joined_updates import join_updates
-from layermem.planning.plan import Plan
+from layermem.planning.kept_plans import KeptPlan
+from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.registry import Choice, as_entry, default_strategy
 from layermem.planning.slice_search import choose_slices
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -37,6 +39,18 @@ def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     return choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler))
 
 
+def place_kept(job: Job, strategy: Choice, budget_bytes: int, kept: KeptPlan) -> Attempt:
+    """The attempt with `job` in the slices of a plan that was found before, and its program; InputError, ValueError or
+    UnsafeSchedule if the program is not as it was kept."""
+    slices = saved_slices(kept.text)
+    step = (job.with_slices(slices) if slices else job).with_fingerprint(saved_fingerprint(kept.text))
+    compiler = Compiler(step.arena, strategy, step.hints)
+    program = compiler.place_kept(kept)
+    if (program.arena_bytes, program.host_bytes, program.seconds) != kept.numbers:
+        raise ValueError("the plan does not take what it is said to take")
+    return Attempt(step, strategy, budget_bytes, Compiler, compiler, program)
+
+
 class Compiler(FusionChoice):
     """Compiles the graphs of an arena under a strategy or a saved plan, for any budget."""
 
@@ -47,9 +61,15 @@ class Compiler(FusionChoice):
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The result of FusionChoice.compile_fused(); `quick`: without a search for the minimum."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
-        joined = join_updates(program, self.arena.layouts[0].live_profile, self.build)
-        self.arena.programs.check(joined, lambda: check(*joined.schedules))
-        return joined
+        return self._checked(join_updates(program, self.arena.layouts[0].live_profile, self.build))
+
+    def place_kept(self, kept: KeptPlan) -> Program:
+        """The program of a plan that was found before; InputError or ValueError if it is not of this graph."""
+        return self._checked(self.build(Plan.from_json(kept.text, self.arena.graphs[0]), kept.arena_bytes))
+
+    def _checked(self, program: Program) -> Program:
+        self.arena.programs.check(program, lambda: check(*program.schedules))
+        return program
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
