@@ -203,13 +203,15 @@ class BudgetSearch(Generic[P]):
     def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
         """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise.  Placement that
         misses a target may reach a smaller one: the rung below the budget, which neighbouring budgets share."""
-        program = self.build(plan, target_bytes=budget_bytes or 0)
-        if budget_bytes is None or program.arena_bytes <= budget_bytes:
+        if budget_bytes is None:
+            return self.build(plan)
+        program = self.build(plan, target_bytes=budget_bytes)
+        if program.arena_bytes <= budget_bytes:
             return program
         if not plan.copy_limit_bytes:
-            rung = rung_of(budget_bytes, 2 * budget_bytes)
-            lower = self.build(plan, target_bytes=rung) if program.max_live_bytes <= rung < budget_bytes else program
-            return min(lower, program, key=lambda each: each.arena_bytes)
+            lower = (self.build(plan, target_bytes=each) for each in targets_within(budget_bytes)[1:])
+            fitting = (each for each in lower if each.arena_bytes <= budget_bytes)
+            return program if program.max_live_bytes > budget_bytes else next(fitting, program)
         return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
 
     def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
@@ -307,6 +309,11 @@ def rungs_below(budget_bytes: int, count: int) -> list[int]:
     return [below[rung - 1] for rung in SETTINGS.rungs[:count] if rung <= len(below)]
 
 
+def targets_within(budget_bytes: int) -> list[int]:
+    """The targets of placement for a budget: the budget, and the rung of the ladder of requests below it."""
+    return [*dict.fromkeys([budget_bytes // ALIGN * ALIGN, rung_of(budget_bytes, 2 * budget_bytes) // ALIGN * ALIGN])]
+
+
 def ladder_step(budget_bytes: int) -> int:
     """The distance of the rungs around a budget, on the ladder of requests."""
     return (1 << max(0, budget_bytes.bit_length() - 1)) // SETTINGS.requests_per_octave
@@ -364,8 +371,8 @@ def _first_that_fits(
     to `seen`.  None if the strategy has no plan with so few bytes, or after too many requests."""
     too_much, step = budget_bytes, ladder_step(budget_bytes)
     distances = [over << doubling for doubling in range(1, SETTINGS.request_doublings + 1)]
-    for distance in [step, *distances] if 0 < step < distances[0] else distances:
-        request = rung_of(budget_bytes - distance, budget_bytes)
+    distances = [step, *distances] if 0 < step < distances[0] else distances
+    for request in dict.fromkeys(rung_of(budget_bytes - distance, budget_bytes) for distance in distances):
         if request <= 0:
             return None
         program = build_for(request)

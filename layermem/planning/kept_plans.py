@@ -7,7 +7,7 @@
 The folder is plans/ in the cache of kept_costs.py, which users may delete at any time.  Only strategies that combine
 others are kept, and only for a single rank: ranks plan alone, and have to find the same plan.  A file that is damaged,
 or that belongs to another question or version of the planner, is ignored.  Before a plan is used, it is placed, timed
-and checked again (pipeline.py), so no file can make a schedule wrong.
+and checked again, so no file can make a schedule wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import hashlib
 import json
 import zlib
 from bisect import insort
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -24,11 +25,12 @@ from pathlib import Path
 from layermem import __version__, _native
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
-from layermem.planning.job import Job
+from layermem.planning.budget_search import Program
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
 from layermem.planning.kept_costs import kept_folder
 from layermem.planning.registry import StrategyEntry
 from layermem.planning.settings import SETTINGS
-from layermem.schedule.program import Program
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_bytes
 
@@ -68,12 +70,9 @@ class KeptPlans:
     plans: list[KeptPlan] = field(default_factory=list)
 
     @classmethod
-    def of(cls, job: Job, entry: StrategyEntry) -> KeptPlans | None:
-        """The plans that are kept for `job` under a strategy; None if they are not to be kept."""
-        if not entry.combines_others or job.ranks.size > 1:
-            return None
-        graphs = [graph.fingerprint for graph in job.unsliced]
-        words = planner_digest(), _settings(), graphs, job.costs, job.hints, job.slices, entry.name
+    def of(cls, entry: StrategyEntry, graphs: Sequence[Graph], costs: Costs, hints: Hints, slices: str) -> KeptPlans:
+        """The plans of a strategy that are kept for `graphs`, which are whole; `slices` as in a Job."""
+        words = planner_digest(), _settings(), [graph.fingerprint for graph in graphs], costs, hints, slices, entry.name
         question = hashlib.blake2b(repr(words).encode(), digest_size=16).hexdigest()
         kept = cls(kept_folder("plans") / f"{question}{ENDING}")
         kept.read()

@@ -16,7 +16,7 @@ from functools import partial
 
 from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.budget_search import BudgetSearch, targets_within
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
@@ -41,14 +41,17 @@ def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
 
 def place_kept(job: Job, strategy: Choice, budget_bytes: int, kept: KeptPlan) -> Attempt:
     """The attempt with `job` in the slices of a plan that was found before, and its program; InputError, ValueError or
-    UnsafeSchedule if the program is not as it was kept."""
+    UnsafeSchedule if the program does not fit, or takes longer than it did."""
     slices = saved_slices(kept.text)
     step = (job.with_slices(slices) if slices else job).with_fingerprint(saved_fingerprint(kept.text))
     compiler = Compiler(step.arena, strategy, step.hints)
-    program = compiler.place_kept(kept)
-    if (program.arena_bytes, program.host_bytes, program.seconds) != kept.numbers:
-        raise ValueError("the plan does not take what it is said to take")
-    return Attempt(step, strategy, budget_bytes, Compiler, compiler, program)
+    plan = Plan.from_json(kept.text, step.graphs[0])
+    for target_bytes in (*targets_within(kept.budget_bytes), kept.arena_bytes):
+        program = compiler.build(plan, target_bytes)
+        is_within = program.arena_bytes <= budget_bytes and program.host_bytes <= kept.host_bytes
+        if is_within and program.seconds <= kept.seconds:
+            return Attempt(step, strategy, budget_bytes, Compiler, compiler, compiler.checked(program))
+    raise ValueError("the plan does not do what was kept of it")
 
 
 class Compiler(FusionChoice):
@@ -61,13 +64,10 @@ class Compiler(FusionChoice):
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The result of FusionChoice.compile_fused(); `quick`: without a search for the minimum."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
-        return self._checked(join_updates(program, self.arena.layouts[0].live_profile, self.build))
+        return self.checked(join_updates(program, self.arena.layouts[0].live_profile, self.build))
 
-    def place_kept(self, kept: KeptPlan) -> Program:
-        """The program of a plan that was found before; InputError or ValueError if it is not of this graph."""
-        return self._checked(self.build(Plan.from_json(kept.text, self.arena.graphs[0]), kept.arena_bytes))
-
-    def _checked(self, program: Program) -> Program:
+    def checked(self, program: Program) -> Program:
+        """`program`, whose schedules are proven to be safe."""
         self.arena.programs.check(program, lambda: check(*program.schedules))
         return program
 

@@ -100,9 +100,10 @@ def _keeping(
 ) -> PlanReport | T:
     """The report of `search`, which is not run for a budget whose answer is kept, or of a kept plan within the budget
     that is faster or that alone fits.  `is_whole`: the search leaves nothing out."""
-    kept = None if budget_bytes is None else KeptPlans.of(job, as_entry(choice))
-    if kept is None or budget_bytes is None:
+    entry = as_entry(choice)
+    if budget_bytes is None or not entry.combines_others or job.ranks.size > 1:
         return search()
+    kept = KeptPlans.of(entry, job.unsliced, job.costs, job.hints, job.slices)
     if is_whole and budget_bytes in kept.budgets:
         known = _fastest_kept(kept, job, choice, budget_bytes)
         if known is not None:

@@ -17,7 +17,7 @@ from layermem.report.plan_report import PlanReport, evaluate, evaluate_if_fits
 from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
 from tests.planning.settings import change
-from tools.sweep_budgets import slower_steps
+from tools.steady_plans import slower_steps
 
 NET = "prototxt/resnet20/train_val.prototxt"
 NO_LINK = Hints(host_budget_bytes=0)
@@ -54,9 +54,7 @@ def budgets_of(job, count=8):
 
 
 def kept(job, strategy=ERRATIC):
-    found = KeptPlans.of(job, strategy)
-    assert found is not None
-    return found
+    return KeptPlans.of(strategy, job.unsliced, job.costs, job.hints, job.slices)
 
 
 def test_a_plan_that_fits_fewer_bytes_is_a_candidate_for_more(job, folder, monkeypatch):
@@ -71,10 +69,10 @@ def test_a_plan_that_fits_fewer_bytes_is_a_candidate_for_more(job, folder, monke
     assert all(more.seconds <= fewer.seconds for fewer, more in pairwise(reports))
     assert all(report.seconds <= own for report, own in zip(reports, fresh))
     assert all(report.peak_bytes <= budget for report, budget in zip(reports, budgets))
-    told = [report for report in reports if report.found_for_bytes is not None]
-    assert told and all(report.found_for_bytes in budgets for report in told)
-    assert "found for" in summary(told[0]) and plan_values(told[0])["found_for_bytes"] == told[0].found_for_bytes
-    assert start_record(told[0])["found_for_bytes"] == told[0].found_for_bytes
+    others = [report for report in reports if report.found_for_bytes is not None]
+    assert others and all(report.found_for_bytes in budgets for report in others)
+    assert "found for" in summary(others[0]) and plan_values(others[0])["found_for_bytes"] == others[0].found_for_bytes
+    assert start_record(others[0])["found_for_bytes"] == others[0].found_for_bytes
     assert "found for" not in summary(next(report for report in reports if report.found_for_bytes is None))
 
 
@@ -164,9 +162,15 @@ def test_another_question_has_another_file(job, folder, monkeypatch):
     before = kept(job).path
     change(monkeypatch, request_tries=9)
     assert kept(job).path != before
-    assert KeptPlans.of(job, get_strategy("nested")) is None
-    assert KeptPlans.of(api.job_of(NET, device="cpu", batch=4, ranks=2), get_strategy("auto")) is None
     assert len(planner_digest()) == 32
+
+
+def test_single_strategies_and_several_ranks_keep_nothing(job, folder):
+    """Ranks plan alone, and have to find the same plan."""
+    budget = budgets_of(job)[4]
+    assert evaluate(job, "nested", budget).feasible
+    ranks = api.job_of(NET, device="cpu", batch=4, hints=NO_LINK, ranks=2)
+    assert evaluate(ranks, ERRATIC, 2 * budget).feasible and not folder.exists()
 
 
 def test_what_two_processes_keep_at_the_same_time_is_kept(job, folder):

@@ -1,11 +1,11 @@
 """Plans nets within many budgets and counts those at which more bytes give a slower step.  It only plans.
 
-    python tools/sweep_budgets.py "densenet121 x16" "unet x8" --device cpu --device cuda
-    python tools/sweep_budgets.py "vgg16 x16" --slices auto --device cuda --step 0.02 --count 60
+    python tools/steady_plans.py "densenet121 x16" "unet x8" --device cpu --device cuda
+    python tools/steady_plans.py "vgg16 x16" --slices auto --device cuda --step 0.02 --count 60
 
 Budgets begin at the least bytes of the strategy, and each is --step percent of these above the one before.  A row of
 the printed table is a net: its least bytes; at how many budgets the step is slower than at fewer bytes, by more than
-0.1 point of the overhead over the baseline; by how many points at most; and the CPU seconds of all plans.  A sweep has
+0.1 point of the overhead over the baseline; by how many points at most; and the CPU seconds of all plans.  A row has
 its own cache of plans, which is empty at first; with --alone there is none.
 """
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--link", default="", help="GB/s of the link to the host, or none")
     parser.add_argument("--slices", default="off", help="as of layermem plan")
     parser.add_argument("--step", type=float, action="append", help="percent between budgets (default: 0.5)")
-    parser.add_argument("--count", type=int, default=120, help="budgets of a sweep (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=120, help="budgets of each net (default: %(default)s)")
     parser.add_argument("--alone", action="store_true", help="keep no plan from one budget to the next")
     parser.add_argument("--out", type=Path, help="a CSV file to which all budgets are added")
     options = parser.parse_args()
