@@ -203,16 +203,14 @@ class BudgetSearch(Generic[P]):
     def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
         """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise.  Placement that
         misses a target may reach a smaller one: the rung below the budget, which neighbouring budgets share."""
-        if budget_bytes is None:
-            return self.build(plan)
-        program = self.build(plan, target_bytes=budget_bytes)
-        if program.arena_bytes <= budget_bytes:
+        program = self.build(plan, target_bytes=budget_bytes or 0)
+        if budget_bytes is None or program.arena_bytes <= budget_bytes:
             return program
-        if not plan.copy_limit_bytes:
-            lower = (self.build(plan, target_bytes=each) for each in targets_within(budget_bytes)[1:])
-            fitting = (each for each in lower if each.arena_bytes <= budget_bytes)
-            return program if program.max_live_bytes > budget_bytes else next(fitting, program)
-        return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
+        if plan.copy_limit_bytes:
+            return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
+        rung = targets_within(budget_bytes)[-1]
+        lower = self.build(plan, target_bytes=rung) if program.max_live_bytes <= rung else program
+        return min(program, lower, key=lambda each: each.arena_bytes)
 
     def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
         """`program`; if its copies hold no bytes, the fastest program found with copies that hold some, below this
