@@ -126,11 +126,16 @@ class Runner:
         tensor = band.tensor
         return arena.view(offset, tensor, self.device.dtype(tensor))
 
-    def rows(self, name: str) -> tuple[int, int]:
-        """The first row of a persistent buffer that lies here, and the number of rows: all, or those of this rank if
-        ranks share it."""
-        bands = self._bands[name]
-        return _first(bands[0]), sum(map(_row_count, bands))
+    def rows(self, name: str) -> tuple[tuple[int, int], ...]:
+        """The rows of a persistent buffer that lie here: all, or those of this rank if ranks share it, which has some
+        of every band.  They are runs, each by its first row and number of rows."""
+        runs: list[tuple[int, int]] = []
+        for band in self._bands[name]:
+            first, count = _first(band), _row_count(band)
+            if runs and sum(runs[-1]) == first:
+                first, count = runs[-1][0], runs.pop()[1] + count
+            runs.append((first, count))
+        return tuple(runs)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a persistent buffer with all its rows, NCHW."""
@@ -138,18 +143,18 @@ class Runner:
 
     def is_whole(self, name: str) -> bool:
         """Whether all rows of a persistent buffer lie here."""
-        return self.rows(name)[1] == _row_count(self.persistent[name])
+        return self.rows(name) == ((0, _row_count(self.persistent[name])),)
 
     def read(self, name: str) -> np.ndarray:
         """A copy of the rows of a persistent buffer that lie here, NCHW."""
         first, *others = bands = self._bands[name]
         if not others:
             return self._read(first.name, 0, first.tensor)
-        begin, rows = self.rows(name)
-        whole = np.empty((rows, *first.tensor.shape[1:]), self.device.dtype(first.tensor))
+        whole = np.empty((sum(map(_row_count, bands)), *first.tensor.shape[1:]), self.device.dtype(first.tensor))
+        begin = 0
         for band in bands:
-            row = _first(band) - begin
-            whole[row : row + _row_count(band)] = self._read(band.name, 0, band.tensor)
+            whole[begin : begin + _row_count(band)] = self._read(band.name, 0, band.tensor)
+            begin += _row_count(band)
         return whole
 
     def take(self) -> Values:
