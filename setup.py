@@ -2,8 +2,9 @@
 
 tools/compile_native.py compiles, and documents its environment variables; this file links.
 
-A wheel carries the example nets of prototxt/, and the CUDA kernels' sources, which are compiled at first use.  With
-LAYERMEM_FATBINS=1 nvcc makes their machine code for all supported architectures, which takes a long time.
+A wheel carries the example nets of prototxt/, the pages of docs/, and the CUDA kernels' sources, which are compiled at
+first use.  With LAYERMEM_FATBINS=1 nvcc makes their machine code for all supported architectures, which takes a long
+time.
 LAYERMEM_NATIVE=0 builds no extension.
 """
 
@@ -45,7 +46,8 @@ PTX_TOO = ("100", "120")  # for newer GPUs: 100 for those between both, such as 
 
 
 class build_data(build_py):
-    """Ships prototxt/ as example_nets/ and cuda/ as cuda_kernels/, unless the package is used in place."""
+    """Ships prototxt/ as example_nets/, the pages of docs/ as pages/, and cuda/ as cuda_kernels/, unless the package is
+    used in place."""
 
     def run(self):
         super().run()
@@ -55,6 +57,10 @@ class build_data(build_py):
         unwanted = shutil.ignore_patterns("lock.mdb", "__pycache__")
         for source, name in (("prototxt", ""), ("docs/python_layers", "python_layers")):
             shutil.copytree(source, package / "example_nets" / name, ignore=unwanted, dirs_exist_ok=True)
+        for page in Path("docs").rglob("*.md"):
+            target = package / "pages" / page.relative_to("docs")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(page, target)
         folder = package / "cuda_kernels"
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(Path("cuda").glob("*.cu*")):

@@ -69,7 +69,7 @@ def plan(
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here
-    ranks      number of ranks that train together (docs/ranks.md); the step is that of the first one
+    ranks      number of ranks that train together (`layermem docs ranks`); the step is that of the first one
     iter_size  micro-batches of an iteration, instead of the solver's; for a net one per rank
     """
     step = StepOptions(

@@ -122,7 +122,7 @@ def run_page(page: Path, folder: Path) -> int:
     return count
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_the_commands_of_a_page_print_what_it_shows(page, folder):
     assert run_page(page, folder)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from layermem.errors import DeviceError, InputError
 from layermem.layers import Tensor
+from layermem.utils.mapped_pages import discard
 from layermem.utils.units import format_bytes
 
 Bytes = npt.NDArray[np.uint8]
@@ -35,11 +36,21 @@ class Arena:
     measured   filled with UNTOUCHED, including a guard page after the end, so that written bytes can be found
     spill      a folder for the file that the arena is mapped to
     poison     initially filled with NaN
+    persistent_bytes   bytes at the start that are not filled, because persistent buffers are written there first: their
+               pages are not in memory before
     """
 
     _map: mmap.mmap | None = None  # mapping of the spill file
 
-    def __init__(self, nbytes: int, *, spill: Path | None = None, poison: bool = False, measured: bool = False):
+    def __init__(
+        self,
+        nbytes: int,
+        *,
+        spill: Path | None = None,
+        poison: bool = False,
+        measured: bool = False,
+        persistent_bytes: int = 0,
+    ):
         self.nbytes = nbytes
         self.guard_bytes = PAGE if measured else 0
         try:
@@ -61,9 +72,9 @@ class Arena:
             raise spill_error(nbytes, spill, error.strerror or str(error)) from error
         self._whole, self.bytes = whole, whole[:nbytes]
         if measured:
-            _words(whole)[:] = UNTOUCHED
+            _words(whole[persistent_bytes:])[:] = UNTOUCHED
         elif poison:
-            whole[:] = POISON
+            whole[persistent_bytes:] = POISON
 
     @property
     def address(self) -> int:
@@ -93,6 +104,13 @@ class Arena:
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0
         self.release(offset, nbytes)
+
+    def discard(self, offset: int, nbytes: int) -> None:
+        """Give the whole pages of a span, whose content is no longer needed, back to the system."""
+        if self.is_file:
+            self.release(offset, nbytes)
+        else:
+            discard(self.address + offset, nbytes)
 
     # -- the spill file --------------------------------------------------------------------------------------------
 

@@ -257,8 +257,9 @@ class Device:
         """The host budget if the user states none: no limit, or 0 if offloading to memory would free none."""
         return 0 if self.shares_host_memory and not spill else None
 
-    def free_bytes(self, host_bytes: int = 0) -> int:
-        """Bytes that an arena may take now, next to `host_bytes` of the host for other things: the budget `free`."""
+    def free_bytes(self, host_bytes: int = 0, held_bytes: int = 0) -> int:
+        """Bytes that an arena may take now, next to `host_bytes` of the host for other things, and in place of one that
+        holds `held_bytes`: the budget `free`."""
         free = free_memory() if self.shares_host_memory else None
         if free is None:
             raise InputError(
@@ -266,7 +267,7 @@ class Device:
                 "of bytes"
             )
         report_step("budget free: %s, %s", format_bytes(free.nbytes), free.whose)
-        return max(0, free.nbytes - host_bytes)
+        return max(0, free.nbytes + held_bytes - host_bytes)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
         """Seconds of the calls on their own, without launch latency if the device can measure that."""
@@ -278,9 +279,9 @@ class Device:
         """Return one line for `layermem devices`."""
         return self.name
 
-    def arena(self, nbytes: int, *, poison: bool = False) -> Arena:
+    def arena(self, nbytes: int, *, poison: bool = False, persistent_bytes: int = 0) -> Arena:
         """Allocate the arena of a step, in which Arena.touched_bytes() measures."""
-        return Arena(nbytes, poison=poison, measured=True)
+        return Arena(nbytes, poison=poison, measured=True, persistent_bytes=persistent_bytes)
 
     def check_spill(self) -> None:
         """Raise InputError if the host arena of this device cannot be a file."""

@@ -1,4 +1,4 @@
-"""The API of pycaffe on top of layermem: scripts written for pycaffe run unchanged (docs/pycaffe.md).
+"""The API of pycaffe on top of layermem: scripts written for pycaffe run unchanged (`layermem docs pycaffe`).
 
     import layermem.caffe as caffe                 replaces `import caffe`
     python -m layermem.caffe script.py ...         runs a script that contains `import caffe`

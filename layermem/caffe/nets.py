@@ -20,6 +20,7 @@ from layermem.interactive.passes import Passes
 from layermem.layers.data import FEEDS
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
+from layermem.proto.weights import is_named
 from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
 
@@ -27,7 +28,12 @@ PHASE_NAMES = {number: name for name, number in PHASES.items()}
 
 
 class Pycaffe(net.Net):
-    """What pycaffe's nets have, and layermem's lack or do in another way."""
+    """The attributes of pycaffe's nets that layermem's nets lack, or compute in another way."""
+
+    @exclusive
+    def save(self, path: PathName) -> None:
+        """Write the parameters to a binary .caffemodel, whatever its name; .safetensors and .npz have their formats."""
+        self._write_weights(path, path if is_named(path) else "weights.caffemodel")
 
     @exclusive
     def save_hdf5(self, path: PathName) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.verbosity import apply_verbosity
 from layermem.errors import LayermemError
 from layermem.utils.system_faults import system_fault
+from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.cli.caffe_tools.gflags import Flag
@@ -33,7 +35,8 @@ TOOLS = (
     "upgrade_solver_proto_text",
 )
 CONVERTERS = ("convert_mnist_data", "convert_mnist_siamese_data", "convert_cifar_data")
-HELP_FLAGS = ("help", "helpshort")
+HELP_FLAGS = ("help", "helpfull", "helpshort", "helppackage", "helpxml", "helpon", "helpmatch")
+OF_A_FILE = ("helpon", "helpmatch")  # help flags whose values name files
 VERSION = "1.0.0"  # of Caffe with these programs
 
 
@@ -53,24 +56,34 @@ def run_caffe(arguments: argparse.Namespace) -> int:
     """Run the program that the words name, or else `caffe` itself, and return its exit code."""
     from layermem.cli.caffe_tools.gflags import parse_flags
     from layermem.cli.caffe_tools.glog import Glog, flags_of, into_log
-    from layermem.cli.caffe_tools.program import ABORTED, Call
+    from layermem.cli.caffe_tools.program import ABORTED, USAGE, Call
 
     name, words = "caffe", arguments.caffe_words
     if words and words[0] in TOOLS + CONVERTERS:
         name, *words = words
     program = _program(name)
     glog_flags = flags_of(os.environ, on_terminal=program.on_terminal)
-    values, others = parse_flags(words, [*program.flags, *glog_flags, *_help_flags()])
+    flags = [*program.flags, *glog_flags, *_help_flags()]
+    values, others, errors = parse_flags(words if program.has_flags else ["--", *words], flags, name)
+    if any(values[each] for each in HELP_FLAGS):
+        print(_usage(name, program, program.flags if values["helpshort"] else (*program.flags, *glog_flags)))
+        return USAGE
     if values["version"]:
         print(f"{name} version {VERSION}")
         return 0
-    if any(values[each] for each in HELP_FLAGS) or len(others) not in program.counts:
-        print(_usage(name, program, program.flags if values["helpshort"] else (*program.flags, *glog_flags)))
-        return 1 if any(values[each] for each in HELP_FLAGS) else program.usage_code
+    if errors:
+        print(*(f"ERROR: {printable(text)}" for text in errors), sep="\n", file=sys.stderr)
+        return USAGE
+    if len(others) not in program.counts and program.has_flags:
+        print(_usage(name, program, program.flags))
+        return program.usage_code
     arguments.verbose = int(values["v"]) > 0 and arguments.group.is_first
     if not arguments.group.is_first:
         values["minloglevel"] = len(ACTIONS)
     log = Glog(name, values)
+    if len(others) not in program.counts:
+        log.write(f"Usage: {name} {program.usage}", program.place, "E")
+        return program.usage_code
     try:
         with into_log(log, program.place), apply_verbosity(arguments):
             return program.run(Call(values, others, log, arguments))
@@ -105,7 +118,8 @@ def _program(name: str) -> Program:
 def _help_flags() -> list[Flag]:
     from layermem.cli.caffe_tools.gflags import Flag
 
-    return [Flag(name, False, "this help") for name in HELP_FLAGS] + [Flag("version", False, "the version of Caffe")]
+    helps = [Flag(name, "" if name in OF_A_FILE else False, "this help") for name in HELP_FLAGS]
+    return [*helps, Flag("version", False, "the version of Caffe")]
 
 
 def _usage(name: str, program: Program, flags: tuple[Flag, ...]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VERBS = ("train", "time", "caffe")  # verbs that may run as several ranks
 # Signals sent to the launcher (solver/signals.py): at a SIGTERM it would end the ranks, and at a SIGHUP itself.
-FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGTERM": "SIGINT"}
+FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGUSR1": "SIGUSR1", "SIGTERM": "SIGINT"}
 REMEDY = (
     "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine, and no --ranks: "
     "`mpiexec -n 4 layermem train ...`"

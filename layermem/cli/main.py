@@ -31,6 +31,7 @@ from layermem.cli import (
     convert,
     curves,
     data,
+    docs,
     draw,
     examples,
     fit,
@@ -51,7 +52,7 @@ from layermem.cli.combinations import check_combinations
 from layermem.cli.launch import Job, silence_others
 from layermem.cli.old_names import refuse_old_names
 from layermem.cli.parser import Parser, VerbParser
-from layermem.cli.verbosity import apply_verbosity
+from layermem.cli.verbosity import apply_verbosity, lost_output
 from layermem.errors import InputError, LayermemError
 from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, abbreviated, wrap
@@ -75,13 +76,15 @@ VERBS = {
     "devices": time,
     "convert": convert,
     "examples": examples,
+    "docs": docs,
     "setup-cuda": setup_cuda,
     "caffe": caffe,
     "setup-caffe": setup_caffe,
     "completion": completion,
 }
 EPILOG = """\
-`layermem VERB --help` explains a verb and gives an example.
+`layermem VERB --help` explains a verb and gives an example; `layermem docs` lists
+the pages of the documentation.
 
 exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
             4 the device failed, 5 training diverged, 130 interrupted,
@@ -90,7 +93,6 @@ exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
 INTERRUPTED = 130
 RESEND_DELAY = 0.01  # seconds, by which the interrupted callback has returned
 READER_GONE = errno.EPIPE, errno.EIO  # errors of pipes, and of a terminal that was closed
-DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # errors when standard output is a file
 PLANNING = compare.run_compare, fit.run_fit, plan.run_plan  # verbs that hold nothing to close
 # Plans are many small objects without cycles; with the defaults, collection takes a third of the time.
 GC_THRESHOLDS = 100_000, 50, 100
@@ -129,9 +131,8 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         if fault is None:
             raise
         job.is_agreed = False
-        if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the rest of the output fails at exit
-            fault = InputError(f"cannot write the output: {error.strerror}; free some space or write to another disk")
+        if isinstance(error, OSError):
+            fault = lost_output(error) or fault
         _report(fault.lines)
         return fault.exit_code
 

@@ -24,7 +24,7 @@ def add_measure(parser: Options, *, keeps: bool = True) -> None:
         "--measure",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help=f"{help}; {more} what is kept (docs/gpus.md): --no-measure turns that off",
+        help=f"{help}; {more} what is kept (`layermem docs gpus`): --no-measure turns that off",
     )
 
 

@@ -222,7 +222,7 @@ def add_iter_size(parser: Options) -> None:
 def add_ranks(parser: Options) -> None:
     """Add --iter-size and --ranks for verbs that plan."""
     add_iter_size(parser)
-    parser.add_argument("--ranks", metavar="N", type=int, help="plan for the first of N ranks (docs/ranks.md)")
+    parser.add_argument("--ranks", metavar="N", type=int, help="plan for the first of N ranks (`layermem docs ranks`)")
 
 
 def add_strategy(parser: Options) -> None:

@@ -75,7 +75,7 @@ class VerbParser(Parser):
 
 
 def _advice(word: str, known: list[str]) -> str:
-    """What an unknown word of a command probably stands for, in brackets."""
+    """The word that the user probably meant by an unknown one, in brackets."""
     if not word.startswith("-"):
         files = [f"{option} {word}" for option in FILE_OPTIONS if option in known]
         return f" (a file is given as {' or '.join(files)})" if files else ""

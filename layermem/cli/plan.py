@@ -44,7 +44,7 @@ EXAMPLE = """\
   layermem plan --net resnet50/train_val.prototxt --ranks 4
   layermem plan --net resnet50/train_val.prototxt --device cuda --card "RTX 4090"
   layermem plan --net vgg16/train_val.prototxt --plot arena.html --trace step.json
-  # a schedule that another program made for the graph file of the net (docs/formats.md):
+  # a schedule that another program made for the graph file of the net (layermem docs formats):
   layermem plan --solver digits/solver.prototxt --export-graph digits.txt
   layermem plan-graph digits.txt --budget 60% -o schedule.txt
   layermem plan --solver digits/solver.prototxt --import-schedule schedule.txt --save plan.json

@@ -31,7 +31,7 @@ OPTIONS = ("log", "tensorboard", "plot")
 
 def add_run_outputs(parser: Options) -> None:
     parser.add_argument(
-        "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (docs/logs.md)"
+        "--log", metavar="RUN", help="append a record of each event to RUN.jsonl or RUN.csv (`layermem docs logs`)"
     )
     parser.add_argument(
         "--log-every",
@@ -73,7 +73,11 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
 
 
 class RunOutputs:
-    """A context around a run, whose events go to `record`; after it the files are complete, and `plot` may follow."""
+    """A context around a run, whose events go to `record`; after it the files are complete, and `plot` may follow.
+
+    A file that can no longer be written stops the run after the iteration, as a signal does, and `check` raises its
+    error.
+    """
 
     def __init__(self, arguments: argparse.Namespace, solver: Solver):
         from layermem.report.records import Recorder
@@ -81,6 +85,7 @@ class RunOutputs:
         self.arguments, self.solver = arguments, solver
         self._saved: Saved | None = None  # the last snapshot of this run
         self._records: list[Record] = []  # for the plot
+        self._fault: InputError | None = None  # of the first file that could not be written
         self._log: LogFile | None = None
         self._stack = ExitStack()
         self._sinks = [*self._files(), *([self._records.append] if arguments.plot else [])]
@@ -90,7 +95,20 @@ class RunOutputs:
         if isinstance(event, Saved):
             self._saved = event
         if self._sinks:
-            self._recorder(event)
+            try:
+                self._recorder(event)
+            except InputError as error:
+                self.stop(error)
+
+    def stop(self, error: InputError) -> None:
+        """Stop the run for the error of an output."""
+        self._fault = self._fault or error
+        self.solver.request("stop")
+
+    def check(self) -> None:
+        """Raise the error of a file that could not be written."""
+        if self._fault is not None:
+            raise self._fault
 
     def __enter__(self) -> RunOutputs:
         solver, arguments = self.solver, self.arguments
@@ -134,8 +152,12 @@ class RunOutputs:
             yield f"{self.arguments.tensorboard} {what}"
 
     def _write(self, record: Record) -> None:
-        for sink in self._sinks:
-            sink(record)
+        for sink in [*self._sinks]:
+            try:
+                sink(record)
+            except InputError:
+                self._sinks.remove(sink)
+                raise
 
     def _files(self) -> list[Callable[[Record], None]]:
         sinks: list[Callable[[Record], None]] = []

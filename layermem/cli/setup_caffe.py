@@ -58,7 +58,8 @@ README = f"""\
 build/tools, build/examples   programs of Caffe, run by layermem {__version__}
 python                        for PYTHONPATH: `import caffe` is layermem.caffe
 
-LAYERMEM_BUDGET and other variables of the environment state options that Caffe does not have: docs/caffe_command.md.
+LAYERMEM_BUDGET and other variables of the environment state options that Caffe does not have:
+`layermem docs caffe_command` lists them.
 """
 
 

@@ -164,7 +164,7 @@ def _print_confusion(confusion: Confusion | None, names: list[str] | None) -> No
 
 
 def _score_values(scoring: Scoring, batches: int, peak_bytes: int) -> dict[str, object]:
-    """What --json prints: means over the batches, null for what is no number, and the peaks."""
+    """The output of --json: means over the batches, null where a mean is not a number, and the peaks."""
     from layermem.report.records import number
     from layermem.solver.scoring import outputs_of
 

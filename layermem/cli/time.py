@@ -156,7 +156,7 @@ def run_devices(arguments: argparse.Namespace) -> int:
     width = max(map(len, devices))
     for name, description in devices.items():
         print(wrap(f"{name:<{width}}  {description}{' (default)' if name == default_device() else ''}"))
-    print(wrap("note: cuda has not run on a GPU yet; its kernels run on an emulator (docs/benchmarks/cuda.md)"))
+    print(wrap("note: cuda has not run on a GPU yet; its kernels run on an emulator (`layermem docs benchmarks/cuda`)"))
     return 0
 
 

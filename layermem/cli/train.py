@@ -37,8 +37,10 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
+from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
 from layermem.utils.files import check_folder
+from layermem.utils.mapped_pages import map_large_blocks
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
 
@@ -58,6 +60,8 @@ TRAIN_EXAMPLE = """\
   layermem train --solver digits/solver.prototxt --data noise --batch 8 --iterations 2
   # a net with layers in Python, whose code runs:
   layermem train --solver python_layers/solver.prototxt --allow-python
+  # another budget while it trains: echo 40% > budget.txt
+  layermem train --solver digits/solver.prototxt --budget 50% --budget-file budget.txt
   # two processes, each with a share of 4 micro-batches an iteration:
   layermem train --solver digits/solver.prototxt --ranks 2 --iter-size 4
   # 100 iterations more, from its last snapshot:
@@ -96,7 +100,10 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _add_run(train: Options) -> None:
     train.add_argument(
-        "--ranks", metavar="N", type=int, help="train with N processes on this machine: starts mpiexec (docs/ranks.md)"
+        "--ranks",
+        metavar="N",
+        type=int,
+        help="train with N processes on this machine: starts mpiexec (`layermem docs ranks`)",
     )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
     train.add_argument(
@@ -109,7 +116,7 @@ def _add_run(train: Options) -> None:
         "--data",
         metavar="D",
         help="instead of the data that the nets name: noise, noise:SEED, or arrays by names of tops in an .npz file "
-        "(docs/arrays.md)",
+        "(`layermem docs arrays`)",
     )
     add_input(train)
     add_allow_python(train)
@@ -122,6 +129,12 @@ def _add_run(train: Options) -> None:
 
 def _add_memory(memory: Options) -> None:
     add_budget(memory)
+    memory.add_argument(
+        "--budget-file",
+        metavar="F",
+        help="a file whose text is the budget, as --budget takes it; after a change of the file, or SIGUSR1, the next "
+        "iteration has a plan within the new budget (`layermem docs live_budget`)",
+    )
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
     memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
@@ -164,6 +177,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             arguments.threads = threads
     early_events: list[Event] = []
     _native.exit_on_bus_error()
+    map_large_blocks()
     with _solver(arguments, group.agree(lambda: _prepare(arguments)), early_events) as solver:
         if solver.iteration > solver.max_iter:
             what = f"is of iteration {solver.iteration}, after the last one, {solver.max_iter}"
@@ -176,7 +190,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             plan = summary(solver.report, short=not arguments.verbose)
             print(free_line(arguments, solver.report.budget_bytes) + plan, end="", flush=True)
         with group.agree(lambda: RunOutputs(arguments, solver)) as outputs:
-            _run(solver, arguments, early_events, outputs.record, display or _display)
+            _run(solver, arguments, early_events, outputs, display or _display)
         measured = group.gather((solver.program.arena_bytes, solver.runner.measured_peak_bytes))
         if not is_quiet():
             _print_memory(solver, arguments, measured)
@@ -185,6 +199,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
             outputs.trace()
         for line in () if is_quiet() else outputs.closing_lines():
             print(line, flush=True)
+        group.agree(outputs.check)
         return 128 + (solver.stopped_by or signal.SIGINT) if solver.interrupted else 0
 
 
@@ -198,7 +213,7 @@ def _check_arrays(solver: Solver) -> None:
         names = [node.layer.name for node in nodes if not given_arrays(arrays, node.layer.param, net.phase)]
         if names:
             what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
-            remedy = "give --data arrays.npz (docs/arrays.md), use data layers that read files, or --data noise"
+            remedy = "give --data arrays.npz (`layermem docs arrays`), use data layers that read files, or --data noise"
             raise InputError(f"{what}; {remedy}", path=str(net.path))
 
 
@@ -221,7 +236,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
         print(peaks(predicted, found, f"peak of rank {rank}" if size > 1 else "peak"))
     expected = expected_memory(
         solver.nets.all,
-        solver.program,
+        solver.largest_program,
         solver.device,
         spill=arguments.spill is not None,
         files=uses_files(solver.param, loads=bool(arguments.weights or solver.resumed_from)),
@@ -264,6 +279,8 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         strategy=arguments.strategy,
         plan=arguments.load,
         budget=arguments.budget,
+        budget_file=arguments.budget_file,
+        follow_free=True,
         hints=hints_of(arguments),
         costs=costs_of(arguments),
         measure=_measures(arguments),
@@ -290,24 +307,25 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
 
 
 def _run(
-    solver: Solver,
-    arguments: argparse.Namespace,
-    early_events: list[Event],
-    record: Callable[[Event], None],
-    display: Display,
+    solver: Solver, arguments: argparse.Namespace, early_events: list[Event], outputs: RunOutputs, display: Display
 ) -> None:
     """Iterate to the end, and show the events in `display`."""
-    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect, "sigterm": "stop"}
+    effects = {"sigint": arguments.sigint_effect, "sighup": arguments.sighup_effect}
     with display(solver) as show:
 
         def log(event: Event) -> None:
-            show(event)
-            record(event)
+            try:
+                show(event)
+            except OSError as error:
+                if (lost := lost_output(error)) is None:
+                    raise
+                outputs.stop(lost)
+            outputs.record(event)
 
         for event in early_events:
             log(event)
         solver.log = log
-        solver.solve(**effects)
+        solver.solve(**effects, sigterm="stop", sigusr1="budget")
 
 
 def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:

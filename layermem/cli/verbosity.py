@@ -9,20 +9,34 @@ Packages report such steps to their logger (`layermem.utils.steps`); this module
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from layermem.errors import InputError
 from layermem.utils.steps import LOGGER
 from layermem.utils.text import wrap
+
+DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EIO  # errors when standard output is a file
 
 
 def add_verbosity(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-q", "--quiet", action="store_true", help="print results and errors only")
     group.add_argument("-v", "--verbose", action="store_true", help="print what is done, with times, on standard error")
+
+
+def lost_output(error: OSError) -> InputError | None:
+    """The error of standard output that can no longer be written, which goes to /dev/null from now on: else the rest
+    of it would fail at exit.  None for the error of another file."""
+    if error.filename is not None or error.errno not in DISK_FULL:
+        return None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return InputError(f"cannot write the output: {error.strerror}; free some space or write to another disk")
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from google.protobuf.message import DecodeError
 from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
 from layermem.data.database import holds_leveldb
-from layermem.data.datum_source import DatumSource, database_bytes
+from layermem.data.datum_source import DatumSource
 from layermem.data.feed import Feed, Opening, Records, check_tops, feed_of
 from layermem.data.layer_files import ResolvePath
 from layermem.data.leveldb_source import LevelDbSource
@@ -39,6 +41,8 @@ from layermem.proto.wire import LENGTH, WireError, fields
 from layermem.utils.open_file import Files
 from layermem.utils.seeds import generator
 
+Annotated = tuple[np.ndarray, Boxes]
+Change = Callable[[int, np.ndarray, Boxes], Annotated]  # of image i of a batch and its boxes, before the next one
 DATUM, GROUP, ANNOTATION = 1, 3, 2  # field numbers of AnnotatedDatum and AnnotationGroup
 
 
@@ -56,20 +60,25 @@ class AnnotatedSource(DatumSource):
             raise self._error("is not an AnnotatedDatum; create it with the convert_annoset of the SSD fork") from None
         return record
 
-    def read_annotated(self, count: int, *, typed: bool) -> list[tuple[np.ndarray, Boxes]]:
-        """The next `count` images and their boxes.  With `typed`, a record without an annotation type is an error."""
-        found = []
+    def read_annotated(self, count: int, change: Change, *, typed: bool) -> list[Annotated]:
+        """What `change` makes of the next `count` images and their boxes, one by one.  With `typed`, a record without
+        an annotation type is an error."""
+        changed = []
         with self._reading():
-            for _ in range(count):
-                record = self._record()
-                if typed and not record.HasField("type"):
-                    raise self._error("has no type of annotation; set anno_type: BBOX in annotated_data_param")
-                boxes = boxes_of(record)
-                if not np.isfinite(boxes).all():
-                    raise self._error("has a box that is not finite; write it again")
-                found.append((self._image(record.datum), boxes))
+            for index in range(count):
+                changed.append(change(index, *self._annotated(typed)))
                 self._advance()
-        return found
+        return changed
+
+    def _annotated(self, typed: bool) -> Annotated:
+        """The next image and its boxes."""
+        record = self._record()
+        if typed and not record.HasField("type"):
+            raise self._error("has no type of annotation; set anno_type: BBOX in annotated_data_param")
+        boxes = boxes_of(record)
+        if not np.isfinite(boxes).all():
+            raise self._error("has a box that is not finite; write it again")
+        return self._image(record.datum), boxes
 
     def most_boxes(self, batch: int) -> int:
         """The largest number of boxes in `batch` successive records, in the cyclic order of the keys."""
@@ -162,7 +171,9 @@ class AnnotatedFeed(Feed):
 
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
-        return database_bytes(resolve(param.data_param.source))
+        data = param.data_param
+        with closing(open_annotated(resolve(data.source), enum_name(data, "backend"))) as source:
+            return source.held_bytes
 
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The size of every image, computed from the size of the first."""
@@ -180,13 +191,14 @@ class AnnotatedFeed(Feed):
 
     def _next(self) -> list[np.ndarray]:
         typed = self.tops > 1 and not self.own.HasField("anno_type")
-        records = self.source.read_annotated(self.batch, typed=typed)
-        images, boxes = [], []
-        for index, (image, of_image) in enumerate(records):
-            changed, kept = self._augment(image, of_image, self.position + index)
-            images.append(changed)
-            boxes.append(kept)
-        data = self.transform(images, self.position)
+        windows = self.transform.windows(self.position, self.batch)
+
+        def change(index: int, image: np.ndarray, boxes: Boxes) -> Annotated:
+            image, boxes = self._augment(image, boxes, self.position + index)
+            return windows.cut(index, image), boxes
+
+        images, boxes = zip(*self.source.read_annotated(self.batch, change, typed=typed))
+        data = windows.numbers(images)
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; set force_color or force_gray")
@@ -219,7 +231,7 @@ class AnnotatedFeed(Feed):
             )
         return image
 
-    def _rows(self, boxes: list[Boxes], first: int) -> np.ndarray:
+    def _rows(self, boxes: Sequence[Boxes], first: int) -> np.ndarray:
         """The second top: the rows of all boxes of a batch."""
         mirrors = self.transform.mirrors(first, self.batch)
         rows = [

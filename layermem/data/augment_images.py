@@ -13,7 +13,6 @@ seed and its position alone.  Pillow does the arithmetic, so bits may differ bet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageEnhance
@@ -57,11 +56,9 @@ class Augmentation:
                     f"has augment_param {{ {field}: {value:g} }}; use a number from {least:g} to {largest:g}"
                 )
 
-    def __call__(self, images: Sequence[np.ndarray], first: int) -> list[np.ndarray]:
-        """The images [C,H,W] of samples first, first + 1, ..., changed."""
-        return [self._change(image, generator(*self.key, first + index)) for index, image in enumerate(images)]
-
-    def _change(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    def change(self, image: np.ndarray, number: int) -> np.ndarray:
+        """The image [C,H,W] of sample `number`, changed."""
+        random = generator(*self.key, number)
         if image.dtype != np.uint8 or image.shape[0] not in (1, 3):
             what = f"has an image of {image.shape[0]} channels in {image.dtype}"
             raise InputError(f"{what}, and augment_param changes images of 1 or 3 in bytes; remove it")

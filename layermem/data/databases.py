@@ -10,7 +10,6 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from layermem.data.database import open_database
+from layermem.data.encoding import ENCODERS, encode
 from layermem.data.images import decode, resize
 from layermem.data.leveldb_source import INSTALL, has_leveldb, new_leveldb
-from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
+from layermem.data.list_source import IMAGE_LIMIT, CaffeRows, RowList, label_of, listed_file, read_rows
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
 from layermem.utils.files import write_atomically
@@ -40,7 +39,7 @@ MAP_SIZE = 1 << 40  # limit of the file, as in Caffe; the file is only as long a
 MAX_KEY = 511  # bytes, the limit of LMDB
 RECORDS = 1000  # records in a transaction
 BATCH = 64  # images in memory while a mean is computed
-ENCODERS = {"png": ("PNG", {}), "jpg": ("JPEG", {"quality": 95}), "jpeg": ("JPEG", {"quality": 95}), "bmp": ("BMP", {})}
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 
 Record = tuple[bytes, Message]  # key, Datum
 Put = Callable[[Record], None]  # adds a record to a database
@@ -138,10 +137,13 @@ class ImageOptions:
     size        (height, width) to which images are resized; None: unchanged
     gray        store one channel instead of three
     encoded     store image files, which are decoded when they are read: the original files if nothing changes them
-    encode      the format of such files (ENCODERS); None: the format of each original file
+    encode      the format of such files (encoding.py); None: the format of each original file
     shuffle     seed of a random order; None: the order of the list
     check_size  refuse images of different sizes
     labels      number of labels after each path; a single one is the label of the image
+    as_caffe    do as Caffe's tool also where that surprises: a line of the list that has no label has label 0, a JPEG
+                file that is cut off is stored as far as it goes, and a file that is stored as it is keeps its colours
+                in spite of `gray`
     """
 
     root: str | None = None
@@ -152,9 +154,10 @@ class ImageOptions:
     shuffle: int | None = None
     check_size: bool = False
     labels: int = 1
+    as_caffe: bool = False
 
     def __post_init__(self) -> None:
-        if self.encode is not None and self.encode not in ENCODERS:
+        if self.encode is not None and self.encode.lower() not in ENCODERS:
             raise InputError(f"cannot encode images as '{self.encode}'; use --encode-type {', '.join(ENCODERS)}")
 
 
@@ -163,7 +166,7 @@ def image_records(
 ) -> Iterator[Record]:
     """The records of the images in a list whose lines are a path and one or more labels.  An image that cannot be read
     is an InputError, or goes to `skip` and has no record."""
-    rows = read_rows(listing, options.labels, kind=int if options.labels == 1 else float)
+    rows = image_rows(listing, options)
     first: tuple[int, ...] | None = None
     for number, row in _numbered(rows, options.shuffle, track):
         name, _, line = row
@@ -171,21 +174,28 @@ def image_records(
             key = _key(number, name)
             path = listed_file(name, listing, options.root)
             try:
-                datum, shape = _datum(path, options)
+                raw, image = _read(path, options)
             except InputError as error:
                 if skip is None:
                     raise
                 skip(error.at(path=str(path)))
                 continue
-            first = first or shape
+            first = first or image.shape
+            datum = _datum(path.name.rpartition(".")[2], raw, image, options)
             if options.labels == 1:
                 datum.label = label_of(row, listing)
-            if options.check_size and shape != first:
-                sizes = " after images of ".join("x".join(map(str, each)) for each in (shape, first))
+            if options.check_size and image.shape != first:
+                sizes = " after images of ".join("x".join(map(str, each)) for each in (image.shape, first))
                 raise InputError(f"is of {sizes}; resize them to one size with --resize")
             yield key, datum
         except InputError as error:
             raise InputError(f"image '{name}' {error.what}", path=str(listing), line=line) from None
+
+
+def image_rows(listing: Path, options: ImageOptions) -> RowList:
+    """The rows of a list of images."""
+    form = CaffeRows if options.as_caffe else RowList
+    return read_rows(listing, options.labels, kind=int if options.labels == 1 else float, form=form)
 
 
 def _numbered(entries: Sequence[T], seed: int | None, track: Track) -> Iterator[tuple[int, T]]:
@@ -204,32 +214,24 @@ def _key(number: int, name: str) -> bytes:
     return key
 
 
-def _datum(path: Path, options: ImageOptions) -> tuple[Message, tuple[int, ...]]:
-    """The Datum of an image without its label, and the shape of the image."""
+def _read(path: Path, options: ImageOptions) -> tuple[bytes, np.ndarray]:
+    """The content of an image file, and its pixels."""
     raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
-    image = decode(raw, color=not options.gray)  # also when the file itself is stored, to reject unreadable ones
-    if options.size:
-        image = resize(image, *options.size)
-    if options.encoded or options.encode:
-        ending = path.suffix[1:].lower()
-        encode = options.encode or ending
-        same = encode == ending or (encode in ENCODERS and ENCODERS[encode] == ENCODERS.get(ending))
-        stays = same and not options.size and not options.gray
-        return Datum(data=raw if stays else _encoded(image, encode), encoded=True), image.shape
-    channels, height, width = image.shape
-    pixels = np.ascontiguousarray(image).tobytes()
-    return Datum(channels=channels, height=height, width=width, data=pixels, encoded=False), image.shape
+    end = JPEG_END if options.as_caffe and raw.startswith(JPEG_START) else b""
+    image = decode(raw + end, color=not options.gray)  # also when the file itself is stored, to reject unreadable ones
+    return raw, resize(image, *options.size) if options.size else image
 
 
-def _encoded(image: np.ndarray, ending: str) -> bytes:
-    """The bytes of an image file as OpenCV encodes it: JPEG identical in bytes, others identical in pixels."""
-    if ending not in ENCODERS:
-        raise InputError(f"cannot be encoded as '{ending}' again; add --encode-type png, or another of its formats")
-    form, settings = ENCODERS[ending]
-    file = io.BytesIO()
-    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image[::-1].transpose(1, 2, 0))
-    Image.fromarray(pixels).save(file, form, **settings)
-    return file.getvalue()
+def _datum(ending: str, raw: bytes, image: np.ndarray, options: ImageOptions) -> Message:
+    """The Datum, without its label, of an image whose file has this content and a name of this ending."""
+    if not options.encoded and not options.encode:
+        channels, height, width = image.shape
+        pixels = np.ascontiguousarray(image).tobytes()
+        return Datum(channels=channels, height=height, width=width, data=pixels, encoded=False)
+    form = (options.encode or ending).lower()
+    is_of_form = form == ending.lower() or (form, ending.lower()) == ("jpg", "jpeg")
+    stays = is_of_form and not options.size and (options.as_caffe or not options.gray)
+    return Datum(data=raw if stays else encode(image, form), encoded=True)
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from layermem.data.images import datum_image
+from layermem.data.images import Cut, datum_image, decoding_bytes, whole
 from layermem.data.position import State
 from layermem.errors import InputError
 from layermem.proto.schema import Datum, Message
@@ -23,6 +23,7 @@ from layermem.utils.mapped_pages import release_pages
 
 MAPPED_BYTES = 2**21  # of records that are read before the pages of the database are given back
 HELD_BYTES = 2 * MAPPED_BYTES  # of pages at a time, at most, those around the records included
+RECORD_COPIES = 3  # of a record's bytes: as the library gives them, in its message, and out of it
 RECORD_BYTES = 2**12  # that count for a record of which only the key is read: a page
 
 
@@ -84,22 +85,25 @@ class DatumSource(ABC):
         with self._reading():
             return not self._datum().encoded
 
-    def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """The next `count` images, and their labels as float32 (zeros if `labels` is off)."""
+    def read(self, count: int, cut: Cut = whole) -> tuple[list[np.ndarray], np.ndarray]:
+        """What `cut` takes of each of the next `count` images, one by one, and their labels as float32 (zeros if
+        `labels` is off)."""
         images, labels = [], np.zeros(count, np.float32)
         with self._reading():
             for index in range(count):
-                datum = self._datum()
-                images.append(self._image(datum))
-                self._check_channels(datum, images[-1].shape[0])
-                if self.labels:
-                    if not datum.HasField("label"):
-                        raise self._error(
-                            f"has no label; write labels into the {self.kind}, or give the data layer a single top"
-                        )
-                    labels[index] = datum.label
+                image, labels[index] = self._cut(index, cut)
+                images.append(image)
                 self._advance()
         return images, labels
+
+    def _cut(self, index: int, cut: Cut) -> tuple[np.ndarray, int]:
+        """What `cut` takes of the next image, and its label."""
+        datum = self._datum()
+        if self.labels and not datum.HasField("label"):
+            raise self._error(f"has no label; write labels into the {self.kind}, or give the data layer a single top")
+        image = self._image(datum)
+        self._check_channels(datum, image.shape[0])
+        return cut(index, image), datum.label if self.labels else 0
 
     def skip(self, count: int) -> None:
         """Skip `count` records; only their keys are read."""
@@ -125,6 +129,15 @@ class DatumSource(ABC):
             image, label = self._image(datum), int(datum.label) if datum.HasField("label") else None
             self._advance()
         return image, label
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the pages that are in memory at a time, and of the next record while it is read; the others are
+        taken to be no larger."""
+        with self._reading():
+            datum = self._datum()
+        copies = RECORD_COPIES * len(datum.data)
+        return pages_bytes(self.path) + copies + (decoding_bytes(datum.data) if datum.encoded else 0)
 
     def state(self) -> State:
         return {"key": self._key.hex()}
@@ -181,7 +194,7 @@ class DatumSource(ABC):
         return InputError(f"{record}{what}", path=str(self.path))
 
 
-def database_bytes(path: Path) -> int:
+def pages_bytes(path: Path) -> int:
     """Bytes of the pages of a database that are in memory at a time."""
     files = [path] if path.is_file() else [file for file in path.glob("*") if file.is_file()]
     return min(HELD_BYTES, sum(512 * file.stat().st_blocks for file in files))

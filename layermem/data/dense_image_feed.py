@@ -36,7 +36,8 @@ class DenseImageFeed(ImageFeed):
 
     def _next(self) -> Batch:
         assert isinstance(self.source, ImagePairSource)
-        images, labels = self.source.read_pairs(self.batch)
-        data, placed = self._transformed(images), self.of_labels(labels, self.position)
+        windows, of_labels = (each.windows(self.position, self.batch) for each in (self.transform, self.of_labels))
+        images, labels = self.source.read_pairs(self.batch, windows.cut, of_labels.cut)
+        data, placed = self._data(windows, images), of_labels.numbers(labels)
         self.position += self.batch
         return [data, placed][: self.tops]

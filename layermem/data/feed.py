@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -26,12 +27,12 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 
 from layermem.data.database import open_database
-from layermem.data.datum_source import DatumSource, database_bytes
+from layermem.data.datum_source import DatumSource
 from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import ImageListSource, list_bytes
 from layermem.data.position import State, number_in
-from layermem.data.transform import Transform
+from layermem.data.transform import Transform, Windows
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, MATRIX, check_batch, stated_shapes
@@ -245,19 +246,22 @@ class ImageFeed(Feed):
     @classmethod
     def cached_bytes(cls, param: Message, resolve: ResolvePath, files: Files) -> int:
         if param.type == "Data":
-            return database_bytes(resolve(param.data_param.source))
+            path, stated = resolve(param.data_param.source), enum_name(param.data_param, "backend")
+            with closing(open_database(path, stated=stated, labels=False)) as source:
+                return source.held_bytes
         p = getattr(param, FROM_FILES[param.type])
         return list_bytes(resolve(p.source), p.root_folder, files.read_bytes, cls.list_source.kind)
 
     def _next(self) -> Batch:
-        images, labels = self.source.read(self.batch)
-        data = self._transformed(images)
+        windows = self.transform.windows(self.position, self.batch)
+        images, labels = self.source.read(self.batch, windows.cut)
+        data = self._data(windows, images)
         self.position += self.batch
         return [data, labels][: self.tops]
 
-    def _transformed(self, images: Sequence[np.ndarray]) -> np.ndarray | ByteImages:
-        stored = self.transform.in_bytes(images, self.position) if self.in_bytes else None
-        data = self.transform(images, self.position) if stored is None else stored
+    def _data(self, windows: Windows, images: Sequence[np.ndarray]) -> np.ndarray | ByteImages:
+        stored = windows.in_bytes(images) if self.in_bytes else None
+        data = windows.numbers(images) if stored is None else stored
         if data.shape != self.shapes[0] and not self.varies:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; resize the images, or set crop_size")
@@ -416,7 +420,10 @@ class NoiseFeed(Feed):
         if limit is not None:
             return draw.integers(0, limit, shape).astype(np.float32)
         values = draw.random(shape, np.float32)
-        return values if index else 2 * values - 1
+        if not index:
+            values *= 2
+            values -= 1
+        return values
 
     def _boxes(self, draw: np.random.Generator, shape: tuple[int, ...], labels: tuple[int, ...]) -> np.ndarray:
         """Rows of item, label, instance, left, top, right, bottom, difficult; each item has the same number of rows."""

@@ -4,13 +4,14 @@ An image is [C,H,W], uint8 or float32; colours are in the order of Caffe and Ope
 gray and resizing give the same numbers as OpenCV, which Caffe uses: integer arithmetic with weights of 11 to 15 bits.
 As OpenCV does, files are turned as their EXIF orientation says, and of 16 bits per channel the upper 8 are taken.
 
-source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray), imgproc/color.hpp;
-        libpng pngrtran.c (png_do_rgb_to_gray)
+source  OpenCV 4 imgproc/resize.cpp (HResizeLinear, VResizeLinear), imgcodecs/utils.cpp (BGR2Gray, CMYK2BGR),
+        imgproc/color.hpp; libpng pngrtran.c (png_do_rgb_to_gray)
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +31,12 @@ DEEP_FORMATS = ("PNG", "PPM")  # whose mode I has 16 bits
 EXIF_ORIENTATION = 0x112  # of which 1 is upright, 2 to 4 are mirrored or upside down, and 5 to 8 lie on their side
 PIXEL_BYTES = 12  # of a pixel while it is decoded, measured: four in Pillow, and the rest in copies of three
 RESIZE_BITS = 11  # fraction bits of the weights of a resize
+Cut = Callable[[int, np.ndarray], np.ndarray]  # of image i of a batch, the part that is kept when the next is decoded
+
+
+def whole(index: int, image: np.ndarray) -> np.ndarray:
+    """A Cut that keeps all of it."""
+    return image
 
 
 def datum_image(datum: Message, *, color: bool | None = None) -> np.ndarray:
@@ -103,13 +110,19 @@ def _as_array(image: Image.Image, color: bool | None) -> np.ndarray:
         return np.stack([gray] * (3 if color else 1))
     if image.mode.startswith(("I", "F")):
         raise InputError(f"holds an image of mode {image.mode}; save it with 8 bits per channel")
-    mode = "RGBA" if image.mode == "RGBA" and color is None else "RGB"
+    mode = "RGBA" if color is None and _has_alpha(image) else "RGB"
     if color is None:
         color = image.mode not in GRAY_MODES
     if not color:
         return _as_gray(image)[None]
-    planes = np.asarray(image if image.mode == mode else image.convert(mode)).transpose(2, 0, 1)
+    planes = (np.asarray(image.convert(mode)) if mode == "RGBA" else _rgb(image)).transpose(2, 0, 1)
     return np.ascontiguousarray(planes[::-1] if mode == "RGB" else planes[[2, 1, 0, 3]])
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    """Whether OpenCV reads four channels: with alpha, or from a PNG of colours of which some are transparent."""
+    is_keyed = image.format == "PNG" and image.mode in ("P", "RGB") and "transparency" in image.info
+    return image.mode == "RGBA" or is_keyed
 
 
 def _indices(image: Image.Image) -> np.ndarray:
@@ -131,12 +144,22 @@ def _as_gray(image: Image.Image) -> np.ndarray:
     if image.mode in GRAY_MODES:
         return np.asarray(image.convert("L"))
     weights, bits, rounded = GRAY_WEIGHTS.get(image.format or "", OTHER_GRAY_WEIGHTS)
-    pixels = np.asarray(image.convert("RGB"))
+    pixels = _rgb(image)
     total = np.full(pixels.shape[:2], 1 << (bits - 1) if rounded else 0, np.int32)
     for channel, weight in enumerate(reversed(weights)):
         total += weight * pixels[:, :, channel].astype(np.int32)
     gray: np.ndarray = (total >> bits).astype(np.uint8)
     return gray
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    """[H,W,3]: red, green and blue; of a JPEG in cyan, magenta, yellow and black by OpenCV's arithmetic."""
+    if (image.format, image.mode) != ("JPEG", "CMYK"):
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+    inks = 255 - np.asarray(image).astype(np.int32)  # as in the file: Pillow inverts them
+    black = inks[:, :, 3:]
+    rgb: np.ndarray = (black - ((255 - inks[:, :, :3]) * black >> 8)).astype(np.uint8)
+    return rgb
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:

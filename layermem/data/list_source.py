@@ -6,6 +6,7 @@ source  Caffe image_data_layer.cpp; dense_image_data_layer.cpp of alexgkendall/c
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import ClassVar, NamedTuple, overload
 
 import numpy as np
 
-from layermem.data.images import decode, decoding_bytes, resize
+from layermem.data.images import Cut, decode, decoding_bytes, resize, whole
 from layermem.data.position import State, number_in
 from layermem.data.resampling import resample
 from layermem.errors import InputError
@@ -26,6 +27,7 @@ LIST_LIMIT = 2**30  # bytes of the list
 IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
+_NUMBER = re.compile(r"\s*[-+]?[0-9]+")
 ROW_BYTES = 12  # of a row beside its text: its start and the number of its line
 
 
@@ -52,7 +54,7 @@ class RowList(Sequence[Row]):
         self._path, self._text, self._kind = path, text, kind
         self._starts, self._lines = array("q"), array("i")
         for number, start, line in lines_of(text, what=LIST, path=path):
-            if not line.strip():
+            if self._is_blank(line, start):
                 continue
             if labels is None:
                 labels = max(1, _labels_at_end(line.split()))
@@ -85,6 +87,9 @@ class RowList(Sequence[Row]):
         end = self._text.find(b"\n", start)
         return self._row(self._text[start : end if end >= 0 else None].decode(), self._lines[index])
 
+    def _is_blank(self, line: str, start: int) -> bool:
+        return not line.strip()
+
     def _row(self, line: str, number: int) -> Row:
         name, *words = line.strip().rsplit(None, self._labels)
         if len(words) < self._labels or not all(_is(word, self._kind) for word in words):
@@ -94,6 +99,20 @@ class RowList(Sequence[Row]):
             what = f"has a line that is not an image path followed by {each}; write it as `{example}`"
             raise InputError(what, path=str(self._path), line=number)
         return Row(name, words, number)
+
+
+class CaffeRows(RowList):
+    """The rows of a list as Caffe's tool reads it: the label is the number at the start of what follows the last blank,
+    or else 0; a line without a blank is path and label; and an empty line is a path too."""
+
+    def _is_blank(self, line: str, start: int) -> bool:
+        return start == len(self._text)  # behind the last end of a line
+
+    def _row(self, line: str, number: int) -> Row:
+        name, blank, text = line.rpartition(" ")
+        label = _NUMBER.match(text)
+        low = (int(label[0]) + LABEL_END) % (2 * LABEL_END) - LABEL_END if label else 0  # the lower 32 bits
+        return Row(name if blank else line, [str(low)], number)
 
 
 class ImageListSource:
@@ -115,9 +134,10 @@ class ImageListSource:
     def first_shape(self) -> tuple[int, ...]:
         return self._image(self._row(self._next)).shape
 
-    def read(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def read(self, count: int, cut: Cut = whole) -> tuple[list[np.ndarray], np.ndarray]:
+        """What `cut` takes of each of the next `count` images, one by one, and their labels."""
         rows = self._rows(count)
-        images = [self._image(row) for row in rows]
+        images = [cut(index, self._image(row)) for index, row in enumerate(rows)]
         self._next += count
         return images, np.array([label_of(row, self.path) for row in rows], np.float32)
 
@@ -179,10 +199,18 @@ class ImagePairSource(ImageListSource):
         image, _ = self._pair(self._row(self._next))
         return image.shape
 
-    def read_pairs(self, count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        pairs = [self._pair(row) for row in self._rows(count)]
+    def read_pairs(
+        self, count: int, cut: Cut = whole, cut_labels: Cut = whole
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """What `cut` takes of each of the next `count` images, one by one, and `cut_labels` of its label image."""
+        images, labels = [], []
+        for index, row in enumerate(self._rows(count)):
+            pair = self._pair(row)
+            images.append(cut(index, pair[0]))
+            labels.append(cut_labels(index, pair[1]))
+            del pair  # not beside the next one
         self._next += count
-        return [image for image, _ in pairs], [labels for _, labels in pairs]
+        return images, labels
 
     def _pair(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
         image, labels = self._image(row), self._decoded(row.labels[0], row, indices=True)
@@ -230,6 +258,7 @@ def read_rows(
     kind: type = int,
     read: Read = read_bytes,
     check: Callable[[Row, Path], object] | None = None,
+    form: type[RowList] = RowList,
 ) -> RowList:
     """The rows of a list, all of which are checked.
 
@@ -237,8 +266,9 @@ def read_rows(
     kind     int, float, or str for paths of label images
     read     gets the bytes of the list
     check    a further check of a row
+    form     how lines are read
     """
-    return RowList(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
+    return form(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
 
 
 def _labels_at_end(words: list[str]) -> int:

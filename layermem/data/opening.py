@@ -39,10 +39,11 @@ def open_feed(
     prefetch: bool = True,
     ranks: Ranks = Ranks(),
     in_bytes: bool = False,
+    fills: bool = False,
     files: Files | None = None,
 ) -> Feed:
     """The feed of an input layer (a LayerParameter) of the net at `path`, whose batches `ranks` share.  With `in_bytes`
-    batches are ByteImages where possible.  `files` holds the open files of the net."""
+    batches are ByteImages where possible.  `fills` as for Prefetch.  `files` holds the open files of the net."""
     kind, key = FEED_TYPES[param.type], (seed, phase, param.name)
     resolve = resolver(path, f"; create it, or {kind.remedy}")
     try:
@@ -51,7 +52,7 @@ def open_feed(
         raise error.at(path=path, layer=param.name) from None
     feed.path, feed.layer, feed.ranks = path, param.name, ranks
     depth = _prefetch_depth(param, feed.shapes)
-    return Prefetch(feed, depth) if prefetch and depth > 0 and kind.reads_ahead(param) else feed
+    return Prefetch(feed, depth, fills=fills) if prefetch and depth > 0 and kind.reads_ahead(param) else feed
 
 
 def _prefetch_depth(param: Message, shapes: Shapes) -> int:
@@ -70,7 +71,8 @@ def held_bytes(param: Message, shapes: Shapes, path: str = "", files: Files | No
         cached = kind.cached_bytes(param, resolver(path), files or Files())
     except InputError:  # its files do not exist
         cached = 0
-    return cached + batch_bytes * (_prefetch_depth(param, shapes) + 2 if kind.reads_ahead(param) else 1)
+    depth = _prefetch_depth(param, shapes) if kind.reads_ahead(param) else 0
+    return cached + batch_bytes * (depth + 2 if depth else 1)
 
 
 def shapes_of_files(param: Message, phase: int, path: str, files: Files | None = None) -> Shapes:

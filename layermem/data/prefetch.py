@@ -3,13 +3,16 @@
 The state belongs to the batch that `next` returns next, which the thread may have read long before.  An error in the
 thread is raised by the `next` that would have returned its batch, and by every later one.
 
+At most `depth` + 2 batches are in memory: the one in use, which the caller drops before the next one, those that wait,
+and the one being read.  With `fills` the first `next` waits until there are so many, whatever is slower, the thread or
+the caller: the memory of the process is then the same in each run, and a run that waits for its data takes no longer.
+
 If the system cannot start a thread, `next` itself reads the batch.  A forked child has no thread; its feed starts a new
 one at the next batch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
@@ -27,12 +30,13 @@ POLL_SECONDS = 0.05  # interval at which a waiting thread checks whether to stop
 class Prefetch(Feed):
     """Wraps `feed` with a queue of up to `depth` batches.  The thread starts with the first `next`."""
 
-    def __init__(self, feed: Feed, depth: int):
-        self.feed, self.depth = feed, depth
+    def __init__(self, feed: Feed, depth: int, *, fills: bool = False):
+        self.feed, self.depth, self.fills = feed, depth, fills
         self.shapes, self.notes, self.varies = feed.shapes, feed.notes, feed.varies
         self._state = feed.state()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._is_in_use = False  # whether a batch of the thread is
         self._process = os.getpid()  # process in which the thread runs
         self._stop = threading.Event()
 
@@ -44,6 +48,11 @@ class Prefetch(Feed):
             self.feed.restore(self._state)
         if self._thread is None and not self._start():
             return self._read_here()
+        if self._is_in_use:
+            self._places.give_back()
+        elif self.fills:
+            self._places.full.wait()
+        self._is_in_use = True
         item = self._ready.get()
         if isinstance(item, BaseException):
             self._error = item
@@ -94,9 +103,13 @@ class Prefetch(Feed):
     def _start(self) -> bool:
         """Start the thread; return False if the system cannot."""
         self._stop = threading.Event()
-        self._ready: queue.Queue[_Item] = queue.Queue(self.depth)
+        self._ready: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._places, self._is_in_use = _Places(self.depth + 2), False
         thread = threading.Thread(
-            target=_read_ahead, args=(self.feed, self._ready, self._stop), name="layermem-prefetch", daemon=True
+            target=_read_ahead,
+            args=(self.feed, self._ready, self._places, self._stop),
+            name="layermem-prefetch",
+            daemon=True,
         )
         try:
             thread.start()
@@ -112,23 +125,36 @@ class Prefetch(Feed):
             self._process, self._thread = os.getpid(), None
         elif self._thread is not None:
             self._stop.set()
-            with contextlib.suppress(queue.Empty):
-                while True:  # ends a thread that waits for a free place without its next poll
-                    self._ready.get_nowait()
+            self._places.give_back()  # ends a thread that waits for one without its next poll
             self._thread.join()
             self._thread = None
 
 
-def _read_ahead(feed: Feed, ready: queue.Queue[_Item], stop: threading.Event) -> None:
-    while not stop.is_set():
-        item: _Item
-        try:
-            item = (feed.next(), feed.state())
-        except BaseException as error:
-            item = error
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=POLL_SECONDS)
+class _Places:
+    """The places that batches have in memory; `full` is set when the thread finds none for the first time, or ends."""
+
+    def __init__(self, count: int):
+        self._free, self.full = threading.Semaphore(count), threading.Event()
+
+    def give_back(self) -> None:
+        self._free.release()
+
+    def take(self, stop: threading.Event) -> None:
+        """Wait for a place, or for `stop`."""
+        if not self._free.acquire(blocking=False):
+            self.full.set()
+            while not stop.is_set() and not self._free.acquire(timeout=POLL_SECONDS):
+                pass
+
+
+def _read_ahead(feed: Feed, ready: queue.SimpleQueue[_Item], places: _Places, stop: threading.Event) -> None:
+    try:
+        while True:
+            places.take(stop)
+            if stop.is_set():
                 break
-        if isinstance(item, BaseException):
-            return
+            ready.put((feed.next(), feed.state()))
+    except BaseException as error:
+        ready.put(error)
+    finally:
+        places.full.set()

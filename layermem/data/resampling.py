@@ -15,7 +15,6 @@ import numpy as np
 from layermem.data.images import resize
 
 CUBIC = np.float64(-0.75)  # the parameter of the cubic kernel
-MODES = ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")
 
 Taps = tuple[np.ndarray, np.ndarray]  # old pixels [new, taps], their weights
 

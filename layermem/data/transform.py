@@ -14,7 +14,7 @@ source  Caffe data_transformer.cpp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -95,58 +95,21 @@ class Transform:
 
     def __call__(self, images: Sequence[np.ndarray], first: int) -> np.ndarray:
         """Transform the images of samples first, first + 1, ... to float32 [N,C,h,w]."""
-        images = images if self.augment is None else self.augment(images, first)
-        channels, *size = self._output(images)
-        out = np.empty((len(images), channels, *size), np.float32)
-        bits = words(first, len(images), *self.key)
-        mirrored = self._mirrors(bits)
-        for index, window in enumerate(self._windows(images, bits, (size[0], size[1]))):
-            mean = self.mean[window] if self.mean is not None else self.mean_values
-            target = out[index, :, :, ::-1] if mirrored[index] else out[index]
-            transformed(images[index][window], mean, self.param.scale, target)
-        return out
+        windows = self.windows(first, len(images))
+        return windows.numbers([*map(windows.cut, range(len(images)), images)])
 
-    def in_bytes(self, images: Sequence[np.ndarray], first: int) -> ByteImages | None:
-        """Crop the images and leave the rest of the transform to do; None if any image is not in bytes."""
-        if any(image.dtype != np.uint8 for image in images):
-            return None
-        images = images if self.augment is None else self.augment(images, first)
-        channels, *size = self._output(images)
-        pixels = np.empty((len(images), channels, *size), np.uint8)
-        corners = np.zeros((len(images), 2), np.int32)
-        bits = words(first, len(images), *self.key)
-        for index, window in enumerate(self._windows(images, bits, (size[0], size[1]))):
-            pixels[index] = images[index][window]
-            corners[index] = window[1].start, window[2].start
-        mean = np.broadcast_to(self.mean_values, (channels, 1, 1)) if self.mean is None else self.mean
-        return ByteImages(pixels, corners, self._mirrors(bits), mean, self.param.scale)
-
-    def _output(self, images: Sequence[np.ndarray]) -> tuple[int, int, int]:
-        """The shape of each transformed image of a batch."""
-        shapes = {image.shape for image in images}
-        outputs = {self.shape(shape) for shape in shapes}
-        if len(outputs) > 1 or (len(shapes) > 1 and not self.any_size):
-            sizes = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
-            raise InputError(f"has images of {sizes} in one batch; resize the images, or set crop_size")
-        return outputs.pop()
+    def windows(self, first: int, count: int) -> Windows:
+        """What a batch of `count` images takes of each, from sample `first` on."""
+        return Windows(self, first, count)
 
     def mirrors(self, first: int, count: int) -> np.ndarray:
         """For each of `count` samples, from `first` on, whether it is mirrored."""
-        return self._mirrors(words(first, count, *self.key))
+        return self.mirrors_of(words(first, count, *self.key))
 
-    def _mirrors(self, bits: np.ndarray) -> np.ndarray:
+    def mirrors_of(self, bits: np.ndarray) -> np.ndarray:
         return (bits[:, 2] & np.uint64(1)).astype(bool) & bool(self.param.mirror)
 
-    def _windows(
-        self, images: Sequence[np.ndarray], bits: np.ndarray, size: tuple[int, int]
-    ) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield, for each image, the slices of its crop."""
-        height, width = size
-        for image, of_sample in zip(images, bits):
-            top, left = self._corner(image.shape, of_sample)
-            yield slice(None), slice(top, top + height), slice(left, left + width)
-
-    def _corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
+    def corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
         """The top left corner of the crop in an image."""
         crop = self.param.crop_size
         if not crop:
@@ -155,6 +118,58 @@ class Transform:
         if not self.train:
             return free[0] // 2, free[1] // 2
         return int(below(bits[0], free[0] + 1)), int(below(bits[1], free[1] + 1))
+
+
+class Windows:
+    """The windows of a batch of images.  `cut` takes one of each image, which is not needed any more after it, and then
+    `numbers` or `in_bytes` makes the batch."""
+
+    def __init__(self, transform: Transform, first: int, count: int):
+        self.transform, self.first = transform, first
+        self.bits = words(first, count, *transform.key)
+        self.corners = np.zeros((count, 2), np.int32)
+        self.outputs: dict[tuple[int, ...], tuple[int, int, int]] = {}  # by the shape of an image
+
+    def cut(self, index: int, image: np.ndarray) -> np.ndarray:
+        """The window of image `index` of the batch, a copy if it is not the whole image."""
+        augment = self.transform.augment
+        image = image if augment is None else augment.change(image, self.first + index)
+        if image.shape not in self.outputs:
+            self._check(image.shape)
+        size = self.outputs[image.shape][1:]
+        self.corners[index] = self.transform.corner(image.shape, self.bits[index])
+        return image if image.shape[1:] == size else image[self._place(index, size)].copy()
+
+    def numbers(self, cut: Sequence[np.ndarray]) -> np.ndarray:
+        """The batch as float32 [N,C,h,w]."""
+        mean, values, scale = self.transform.mean, self.transform.mean_values, self.transform.param.scale
+        out = np.empty((len(cut), *cut[0].shape), np.float32)
+        mirrored = self.transform.mirrors_of(self.bits)
+        for index, image in enumerate(cut):
+            target = out[index, :, :, ::-1] if mirrored[index] else out[index]
+            part = values if mean is None else mean[self._place(index, image.shape[1:])]
+            transformed(image, part, scale, target)
+        return out
+
+    def in_bytes(self, cut: Sequence[np.ndarray]) -> ByteImages | None:
+        """The batch with the rest of the transform left to do; None if any image is not in bytes."""
+        if any(image.dtype != np.uint8 for image in cut):
+            return None
+        each, channels = self.transform, len(cut[0])
+        mean = np.broadcast_to(each.mean_values, (channels, 1, 1)) if each.mean is None else each.mean
+        return ByteImages(np.stack(cut), self.corners, each.mirrors_of(self.bits), mean, each.param.scale)
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        """InputError for an image that is no part of one batch with those before it."""
+        output = self.transform.shape(shape)
+        if self.outputs and (not self.transform.any_size or output not in self.outputs.values()):
+            sizes = " and ".join("x".join(map(str, each)) for each in sorted([*self.outputs, shape])[:2])
+            raise InputError(f"has images of {sizes} in one batch; resize the images, or set crop_size")
+        self.outputs[shape] = output
+
+    def _place(self, index: int, size: tuple[int, ...]) -> tuple[slice, slice, slice]:
+        (top, left), (height, width) = self.corners[index], size
+        return slice(None), slice(top, top + height), slice(left, left + width)
 
 
 def read_mean(path: Path, read: Read = read_bytes) -> np.ndarray:

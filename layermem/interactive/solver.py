@@ -11,6 +11,7 @@ from typing import Any
 from layermem.errors import InputError
 from layermem.graph.net import NetOptions
 from layermem.interactive.solver_net import SolverNet
+from layermem.planning.job import Budget
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.solver.jobs import StepOptions
 from layermem.solver.rules import learning_rate
@@ -64,12 +65,12 @@ interrupted  whether a signal or request("stop") ended solve()
     @made_once
     def net(self) -> SolverNet:
         """The train net in the arena of the solver: parameters, and the blobs of the last step."""
-        return SolverNet(self._engine, 0, self.report)
+        return SolverNet(self._engine, 0, lambda: self.report)
 
     @made_once
     def test_nets(self) -> list[SolverNet]:
         """The test nets, in the arena of the solver."""
-        return [SolverNet(self._engine, 1 + index, self.report) for index in range(len(self.nets.tests))]
+        return [SolverNet(self._engine, 1 + index, lambda: self.report) for index in range(len(self.nets.tests))]
 
     # -- the learning rate ---------------------------------------------------------------------------------------------
 
@@ -95,6 +96,20 @@ interrupted  whether a signal or request("stop") ended solve()
                 "base_lr is; set base_lr"
             )
         self.set_base_lr(value / self.rate * self.base_lr)
+
+    # -- the budget ----------------------------------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> Budget:
+        """The bytes of the arena at most; None is no limit.
+
+        Setting it, to what the keyword `budget` takes, plans the step anew: now, or before the next iteration if a
+        callback or another thread sets it (`layermem docs live_budget`)."""
+        return self.report.budget_bytes
+
+    @budget.setter
+    def budget(self, budget: Budget) -> None:
+        self.set_budget(budget)
 
     # -- callbacks -----------------------------------------------------------------------------------------------------
 

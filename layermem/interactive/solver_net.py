@@ -6,7 +6,7 @@ Outputs can always be read, other blobs if the solver was made with `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,7 +35,7 @@ class SolverNet(Net):
     forward   runs its next batch                        save, load   the parameters
     """
 
-    def __init__(self, engine: Engine, number: int, report: PlanReport):
+    def __init__(self, engine: Engine, number: int, report: Callable[[], PlanReport]):
         self._engine, self._number, self._report = engine, number, report
         self._lock = engine.lock
         self._definition = engine.nets.all[number]
@@ -47,7 +47,7 @@ class SolverNet(Net):
         self._make_views()
 
     def _repr_html_(self) -> str:
-        return net_html(self._definition, self._report)
+        return net_html(self._definition, self.report)
 
     def _follow(self) -> None:
         """Take the shapes of the solver's current plan."""
@@ -65,8 +65,8 @@ class SolverNet(Net):
 
     @property
     def report(self) -> PlanReport:
-        """The plan of the whole solver."""
-        return self._report
+        """The plan of the whole solver, as it is now."""
+        return self._report()
 
     @property
     @exclusive

@@ -30,6 +30,7 @@ from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer
 from layermem.layers.composite import composite
 from layermem.proto import schema
 
+MAX_STEPS = 10_000  # of a sequence, each of which is several ops: planning these takes half a minute
 RECURRENT = ("LSTM", "RNN")  # layers unrolled here: axis 0 of their bottoms is time, axis 1 the items
 
 
@@ -191,6 +192,10 @@ class Unrolled:
         steps, items = cont.shape
         if steps < 1 or items < 1:
             raise InputError(f"has a first bottom of {x}; give at least one step and one item")
+        if steps > MAX_STEPS:
+            raise InputError(
+                f"has {steps:,} time steps, each of which is planned; give at most {MAX_STEPS:,} at a time"
+            )
         if self.static and (not bottoms[2].shape or bottoms[2].shape[0] != items):
             raise InputError(f"has a static bottom of {bottoms[2]} beside one of {x}; give {items} x S")
         hidden = (1, items, self.whole.recurrent_param.num_output)

@@ -140,7 +140,7 @@ class BatchSlice:
         return [BatchSlice(self.first + i * each, each, self.items) for i in range(count)]
 
     def moved(self, by: int) -> BatchSlice:
-        """As many items, `by` times their number behind these."""
+        """A slice of as many items that begins `by` times their number later."""
         return replace(self, first=self.first + by * self.count)
 
     def share(self, number: int) -> int:

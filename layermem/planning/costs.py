@@ -70,7 +70,7 @@ TENSOR_CORES = {"fp32x3": 6.5e13, "tf32": 1.9e14, "bf16": 3.3e14}  # FLOPs of cu
 MODELLED_GPU = "H200"
 # Share of the tensor cores' published rate that products reach if nothing else limits them: measured steps of VGG on an
 # RTX 3090, whose tensor cores are slow for its multiprocessors, reach three quarters of it over all layers
-# (docs/benchmarks/published.md).
+# (`layermem docs benchmarks/published`).
 MOST_OF_PEAK = 0.9
 PRODUCTS_OF_TF32 = {"fp32x3": 3}  # tf32 products per product, by precision
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}

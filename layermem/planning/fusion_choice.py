@@ -38,7 +38,7 @@ class FusionChoice(ABC):
 
     @property
     def smallest(self) -> FusionChoice:
-        """Of this choice and those with fewer fusions, the one whose smallest program takes the fewest bytes."""
+        """The choice with the smallest program: this one, or one with fewer fusions."""
         others = [] if self.less_fused is None else [self.less_fused.smallest]
         return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
 

@@ -215,6 +215,11 @@ def can_slice(job: Job) -> bool:
     return False
 
 
+def may_fit_in_slices(job: Job, budget_bytes: int) -> bool:
+    """Whether the lower bound of a cut that `auto` would try is within the budget; its plans may need more."""
+    return can_slice(job) and any(True for _ in _judge(job, "", budget_bytes, inf, True))
+
+
 # -- judging without a plan ----------------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
 
 
 class Cut(NamedTuple):
-    """What segments leave: the bytes of their last outputs, and of all outputs of the largest one."""
+    """The bytes of the last outputs of all segments, and of all outputs of the largest segment."""
 
     kept_bytes: int
     largest_bytes: int

@@ -58,7 +58,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Unread:
-    """What the schema does not have in a layer, and was set aside (unread.py)."""
+    """The fields of a layer that the schema lacks; unread.py set them aside."""
 
     error: InputError
     augments: bool = False  # it changes pixels, and no shape that the layer states
@@ -77,7 +77,7 @@ class Outline:
         return self._lines.get(path, [])
 
     def unread_of(self, *net: tuple[str, int]) -> dict[int, tuple[Unread, ...]]:
-        """What was set aside of the net at a place, by index of the layer."""
+        """The fields set aside for a place in the net, by index of the layer."""
         return {place[-1][1]: unread for place, unread in self.unread.items() if place[:-1] == net}
 
     def layers(self) -> list[tuple[Place, list[Field]]]:

@@ -1,4 +1,5 @@
-"""Turns prototxt files into messages: bytes, then characters, then fields, with an error message for each step.
+"""Turns prototxt files into messages: bytes, then characters, then fields, with an error message for each step; and
+messages into the text that Caffe's programs print.
 
 The protobuf package does the parsing; explain.py rewrites its errors.
 """
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 from google.protobuf import text_format
 
 from layermem.errors import InputError
@@ -23,6 +25,7 @@ _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # escapes of C, as in Caffe's parser
 
 _BACKSLASHES = re.compile(r"\\+")
 _UNDECODABLE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8
+_FLOAT = re.compile(r"(?m)^( *\w+: )(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)$")  # or a whole number: a line of one number
 MAX_ESCAPES = 10**8  # limit of the squared lengths of backslash runs: protobuf decodes them in quadratic time
 
 
@@ -65,6 +68,21 @@ def parse(text: str, message: Message, path: str) -> Outline:
     for missing in message.FindInitializationErrors():
         raise _missing(missing, layout, path)
     return replace(layout, ignored=plain.notes, unread=unread)
+
+
+def caffe_text(message: Message) -> str:
+    """Return `message` as the C++ library of protobuf prints it: with floats of 6 or 9 digits, and escaped strings."""
+    return _FLOAT.sub(
+        lambda match: match[1] + _caffe_number(match[2]), text_format.MessageToString(message, as_utf8=False)
+    )
+
+
+def _caffe_number(text: str) -> str:
+    if text.lstrip("-").isdecimal():
+        return text
+    value = np.float32(text)
+    short = f"{value:.6g}"
+    return short if np.float32(short) == value else f"{value:.9g}"
 
 
 def _parse_layers(text: str, message: Message, layout: Outline, path: str) -> dict[Place, tuple[Unread, ...]]:

@@ -47,7 +47,7 @@ class _Reader:
         return self.fields.blanked(spans), unread
 
     def _unread(self, fields: Sequence[Field], depth: int) -> Iterator[tuple[Field, Unread]]:
-        """What is set aside of the `fields` of a layer; `depth` is the length of the path of the layer."""
+        """The part of the `fields` of a layer that is set aside; `depth` is the length of the path of the layer."""
         stated = {field.path[depth] for field in fields if len(field.path) == depth + 1}
         if not {"type", "top"} <= stated:
             return

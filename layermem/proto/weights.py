@@ -68,7 +68,8 @@ _NORM = "BatchNorm"
 _DEPTHWISE = ("ConvolutionDepthwise", "DepthwiseConvolution")  # types of forks
 _WITH_BIAS = (*_INNER_PRODUCT, *_DEPTHWISE, "Convolution", "CONVOLUTION", "conv", "Deconvolution", "DECONVOLUTION")
 
-FileLayers = Mapping[str, tuple[str, Sequence[Blob]]]  # name -> (type, blobs)
+# name -> (type, or the whole layer as it is in the net; blobs)
+FileLayers = Mapping[str, tuple[str | Message, Sequence[Blob]]]
 B = TypeVar("B")
 T = TypeVar("T", Array, LazyBlob)
 
@@ -182,16 +183,37 @@ def weights_content(
 def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_file: NamesInFile) -> None:
     """Write a NetParameter blob by blob, so that only one is in memory at a time."""
     handle.write(NetParameter(name=net_name).SerializeToString())
-    for name, (kind, blobs) in layers.items():
-        named = LayerParameter(name=names_in_file.get(name, name), type=kind)
-        layer = named.SerializeToString()  # the fields with lower numbers than blobs
-        size = len(layer)
+    for name, (layer, blobs) in layers.items():
+        whole = _copy(layer)
+        whole.name = names_in_file.get(name, name)
+        before, after = _around_blobs(whole)
+        size = len(before) + len(after)
         for blob in blobs:
             size += len(length_head(_BLOBS, blob_bytes(blob))) + blob_bytes(blob)
-        handle.write(length_head(_LAYER, size) + layer)
+        handle.write(length_head(_LAYER, size) + before)
         for blob in blobs:
             write_blob(handle, _BLOBS, blob)
+        handle.write(after)
     _refuse_beyond_limit(handle.tell())
+
+
+def _copy(layer: str | Message) -> Message:
+    """The LayerParameter of a type, or a copy of a layer."""
+    copy = LayerParameter()
+    if isinstance(layer, str):
+        copy.type = layer
+    else:
+        copy.CopyFrom(layer)
+        copy.ClearField("blobs")
+    return copy
+
+
+def _around_blobs(layer: Message) -> tuple[bytes, bytes]:
+    """The fields of a layer with lower and with higher numbers than its blobs, as bytes."""
+    before, after = _copy(layer), _copy(layer)
+    for field, _ in layer.ListFields():
+        (after if field.number < _BLOBS else before).ClearField(field.name)
+    return before.SerializeToString(), after.SerializeToString()
 
 
 def _find_blobs(file: OpenFile) -> Weights[Blob] | None:

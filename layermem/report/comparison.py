@@ -82,7 +82,7 @@ class Trade(NamedTuple):
 
 
 def trade_curve(job: Job, strategy: str, budgets_bytes: Sequence[int], between: Sequence[int] = ()) -> Trade:
-    """What memory costs at each budget, with points of the curve for budgets `between` them.
+    """The predicted cost in time of each budget, with points of the curve for budgets `between` them.
 
     Steps of many ops are not placed: points are then live bytes, and seconds as if every byte that a copy frees were
     needed at once.

@@ -69,8 +69,3 @@ def buffer_decisions(schedule: Schedule) -> Mapping[str, BufferDecision]:
 def forward_ops(schedule: Schedule) -> list[Op]:
     """The ops of layers in the forward pass, each once, in the order of the net."""
     return [op for op in schedule.graph.ops if op.kind == FORWARD and op.layers]
-
-
-def output_of(op: Op) -> str | None:
-    """The buffer of the first top of a forward op; None for a layer without tops."""
-    return op.roles.get("y0")

@@ -4,8 +4,14 @@ records of a log."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from layermem.utils.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from layermem.report.plan_report import PlanReport
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,14 @@ class Stepped:
     average_loss: float = float("nan")
     rate: float = float("nan")
     outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True)
+class RateDropped:
+    """The rate of `iteration` has passed stepvalue number `step`, from 1 on, of multistep."""
+
+    iteration: int
+    step: int
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,27 @@ class FinalLoss:
 
 
 @dataclass(frozen=True)
+class Budgeted:
+    """Another budget was stated before `iteration`, where there was `before_bytes` (None: no limit); from now on the
+    plan is that of `report`, which has not changed if there is a `refusal`."""
+
+    iteration: int
+    before_bytes: int | None
+    report: PlanReport
+    refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The change in a sentence."""
+        report = self.report
+        now = "no budget" if report.budget_bytes is None else f"a budget of {format_bytes(report.budget_bytes)}"
+        if self.refusal is not None or report.budget_bytes == self.before_bytes:
+            return f"there is still {now}" + (f": {self.refusal}" if self.refusal is not None else "")
+        plan = f"peak {format_bytes(report.peak_bytes)}, {format_seconds(report.seconds)} per step (predicted)"
+        return f"from iteration {self.iteration} on there is {now}: strategy {report.strategy}, {plan}"
+
+
+@dataclass(frozen=True)
 class Finished:
     """The end of solve(): at max_iter, or `early` on request."""
 
@@ -124,4 +159,18 @@ class Finished:
     early: bool
 
 
-Event = Note | Solving | Stepped | Displayed | Testing | Tested | Saving | Saved | Restored | FinalLoss | Finished
+Event = (
+    Note
+    | Solving
+    | Stepped
+    | RateDropped
+    | Displayed
+    | Testing
+    | Tested
+    | Saving
+    | Saved
+    | Restored
+    | FinalLoss
+    | Budgeted
+    | Finished
+)

@@ -49,11 +49,13 @@ class Log:
 
 def lines(event: Event) -> Iterator[Line]:
     """Yield the lines of an event; none for events that Caffe does not log."""
-    if isinstance(event, events.Note):
+    if isinstance(event, events.Note | events.Budgeted):
         yield NOTES, event.text
     elif isinstance(event, events.Solving):
         yield "solver.cpp:289", f"Solving {event.net}"
         yield "solver.cpp:290", f"Learning Rate Policy: {event.policy}"
+    elif isinstance(event, events.RateDropped):
+        yield "sgd_solver.cpp:50", f"MultiStep Status: Iteration {event.iteration}, step = {event.step}"
     elif isinstance(event, events.Displayed):
         yield from _displayed(event)
     elif isinstance(event, events.Testing):
@@ -68,6 +70,7 @@ def lines(event: Event) -> Iterator[Line]:
         yield f"sgd_solver.cpp:{places[1]}", f"Snapshotting solver state to {kind} {event.state}"
     elif isinstance(event, events.Restored):
         yield "solver.cpp:296", f"Restoring previous solver status from {event.path}"
+        yield "sgd_solver.cpp:336", "SGDSolver: restoring history"
     elif isinstance(event, events.FinalLoss):
         yield "solver.cpp:327", f"Iteration {event.iteration}, loss = {number(event.loss)}"
     elif isinstance(event, events.Finished):

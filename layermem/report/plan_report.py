@@ -23,13 +23,13 @@ from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.job import NO_SLICES, Budget, Job, items_of
+from layermem.planning.job import AUTO_SLICES, NO_SLICES, Budget, Job, items_of
 from layermem.planning.kept_plans import FASTER as KEPT_FASTER
 from layermem.planning.kept_plans import KeptPlans
 from layermem.planning.pipeline import Compiler, place_kept, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
-from layermem.planning.slice_search import can_slice
+from layermem.planning.slice_search import can_slice, may_fit_in_slices
 from layermem.report.refusal import add_suggestions, describe_host_refusal, describe_refusal
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.ir import OFFLOAD, Instruction, Residency, Schedule
@@ -198,7 +198,7 @@ class PlanReport:
         assert self.refusal is not None
         refusal = self.refusal
         if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
-            refusal = refusal.with_detail("slices", "none; --slices auto runs layers in slices of the batch")
+            refusal = refusal.with_detail("slices", self._fit_in_slices())
         if self.storage == FP32 and not refusal.host:
             refusal = refusal.with_detail("storage", "fp32; --storage bf16 or fp16 halves the bytes of activations")
         free = Hints(host_budget_bytes=self.job.hints.host_budget_bytes)
@@ -207,6 +207,17 @@ class PlanReport:
             if least < refusal.minimum_bytes:
                 refusal = refusal.with_detail("hints", f"without them the minimum is {format_bytes(least)}")
         return add_suggestions(refusal, self._search)
+
+    def _fit_in_slices(self) -> str:
+        """Whether a plan in slices of the batch fits where one without them does not."""
+        budget_bytes = self.budget_bytes or 0
+        if may_fit_in_slices(self.job, budget_bytes):
+            sliced = evaluate(self.job.with_slices(AUTO_SLICES), self._search.entry, budget_bytes)
+            if sliced.feasible:
+                return f"none; with --slices auto a plan fits, in {format_bytes(sliced.peak_bytes)}"
+            if sliced.peak_bytes < self.peak_bytes:
+                return f"none; --slices auto lowers the minimum to {format_bytes(sliced.peak_bytes)}"
+        return "none; no plan fits with --slices auto either"
 
     def feasible_program(self) -> Program:
         """The program; BudgetError if it does not fit."""

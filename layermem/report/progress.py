@@ -64,7 +64,7 @@ def _line(event: Event) -> str:
         return f"saving {event.state}"
     if isinstance(event, events.Restored):
         return f"resumed from {event.path} at iteration {event.iteration}"
-    if isinstance(event, events.Note):
+    if isinstance(event, events.Note | events.Budgeted):
         return event.text
     if isinstance(event, events.Finished):
         return f"stopped at iteration {event.iteration}" if event.early else f"done after {event.iteration} iterations"

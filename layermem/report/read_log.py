@@ -2,6 +2,7 @@
 
 read_records("run.jsonl")    every record of every run
 last_training(records)       the last run with the runs that it resumed, each iteration once
+current_start(records)       the start of the last run, with its plan of now
 curves(records)              losses, outputs and learning rates over iterations
 """
 
@@ -65,6 +66,17 @@ def last_training(records: Sequence[Record]) -> list[Record]:
             result = [each for each in result if not _is_at_or_after(each, begin)] if resumes else []
         result.append(record)
     return result
+
+
+def current_start(records: Sequence[Record]) -> Record:
+    """The last record `start`, with the plan of the last change of the budget since; {} without one."""
+    start: Record = {}
+    for record in records:
+        if record["event"] == "start":
+            start = record
+        elif record["event"] == "budget":
+            start = {**start, **record, "event": "start", "iteration": start.get("iteration")}
+    return start
 
 
 def curves(records: Iterable[Record]) -> list[Curve]:

@@ -3,9 +3,10 @@
     {"event": "start", "format": 1, "net": "LeNet x64", "seed": 7, ...}
     {"event": "train", "iteration": 20, "loss": 0.21, "learning_rate": 0.01, "outputs": {"loss": 0.21}, ...}
     {"event": "test", "iteration": 100, "test_net": 0, "outputs": {"accuracy": 0.98}, ...}
+    {"event": "budget", "iteration": 100, "before_bytes": 2147483648, "budget_bytes": 1073741824, ...}
     {"event": "end", "status": "done", ...}
 
-docs/logs.md describes every field; it is the contract with programs that read logs.
+`layermem docs logs` describes every field; it is the contract with programs that read logs.
 """
 
 from __future__ import annotations
@@ -78,17 +79,25 @@ def start_record(report: PlanReport) -> Record:
         "net": job.title,
         "net_file": None if train.path is None else str(train.path),
         "device": report.device,
+        **plan_record(report),
+        "versions": {"layermem": __version__, "python": platform.python_version(), **_library_versions()},
+    }
+
+
+def plan_record(report: PlanReport) -> Record:
+    """The values of a plan that another budget changes."""
+    graph, hints = report.job.graphs[0], report.job.hints
+    return {
         "strategy": report.strategy,
-        "slices": job.graphs[0].slices or None,
+        "slices": graph.slices or None,
         "not_fused": list(report.not_fused),
         "budget_bytes": report.budget_bytes,
         "found_for_bytes": report.found_for_bytes,
-        "host_budget_bytes": job.hints.host_budget_bytes,
+        "host_budget_bytes": hints.host_budget_bytes,
         "predicted_peak_bytes": report.peak_bytes,
         "predicted_host_bytes": report.program.host_bytes,
         "predicted_seconds": report.seconds,
-        "fingerprint": job.graphs[0].fingerprint,
-        "versions": {"layermem": __version__, "python": platform.python_version(), **_library_versions()},
+        "fingerprint": graph.fingerprint,
     }
 
 
@@ -115,6 +124,15 @@ def values_of(event: Event) -> Record | None:
         }
     if isinstance(event, events.Saved):
         return {"event": "snapshot", "iteration": event.iteration, "model": event.model, "state": event.state}
+    if isinstance(event, events.Budgeted):
+        return {
+            "event": "budget",
+            "iteration": event.iteration,
+            "before_bytes": event.before_bytes,
+            "refusal": event.refusal,
+            "text": event.text,
+            **plan_record(event.report),
+        }
     if isinstance(event, events.Note):
         return {"event": "note", "text": event.text}
     return None

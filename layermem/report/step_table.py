@@ -1,4 +1,4 @@
-"""What each kind of op takes of a measured step: the table of `layermem train --trace`."""
+"""The time of each kind of op in a measured step: the table of `layermem train --trace`."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from layermem.utils.units import aligned
 LARGE_BYTES = 1 << 26  # arenas from this size on are worth a run of the garbage collector
 
 
+class Values(NamedTuple):
+    """Persistent buffers while no arena holds them: in `memory`, by name, the first row here and the values from there
+    on."""
+
+    memory: Arena
+    rows: dict[str, tuple[int, np.ndarray]]
+
+
 class Runner:
     """`context` holds the values that ops read at run time: seed, step, rate, batch (arrays by layer name), results.
 
@@ -30,6 +39,7 @@ class Runner:
     poison   fill all unused bytes with NaN (slow; for tests)
     timed    measure the times of the instructions of each run: `times`, by schedule
     memory   another runner, whose arenas and persistent buffers this one takes over (`fits` says whether it can)
+    zeroed   whether persistent buffers begin with zeros; otherwise `put` sets them first
     """
 
     def __init__(
@@ -42,8 +52,9 @@ class Runner:
         poison: bool = False,
         timed: bool = False,
         memory: Runner | None = None,
+        zeroed: bool = True,
     ):
-        self.program, self.device, self.context = program, device, context
+        self.program, self.device, self.context, self._spill = program, device, context, spill
         context.setdefault("results", {})
         context.setdefault("loss_scale", 1.0)
         context.setdefault("batch", {})
@@ -52,7 +63,8 @@ class Runner:
                 gc.collect()  # nets and solvers are cycles of objects, so a dropped one may still hold its arena
             # The host arena first: pinned memory takes some of a GPU's, and the error about the arena says what fits.
             self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
-            self.arena = device.arena(program.arena_bytes, poison=poison)
+            persistent_bytes = program.persistent.device_bytes
+            self.arena = device.arena(program.arena_bytes, poison=poison, persistent_bytes=persistent_bytes)
         else:
             self.arena, self.host = memory.arena, memory.host
         self.executors = [
@@ -67,7 +79,7 @@ class Runner:
             whole = buffer if buffer.band_of is None else buffer.band_of.whole
             self.persistent[whole.name] = whole
             self._bands.setdefault(whole.name, []).append(buffer)
-        for name in self.persistent if memory is None else ():
+        for name in self.persistent if memory is None and zeroed else ():
             self.zero(name)
 
     def fits(self, program: Program) -> bool:
@@ -75,6 +87,12 @@ class Runner:
         here, there = self.program.persistent, program.persistent
         enough = program.arena_bytes <= self.arena.nbytes and program.host_bytes <= self.host.nbytes
         return enough and (here.device, here.host) == (there.device, there.host)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the arenas in the memory that the budget is of."""
+        in_memory = self.device.shares_host_memory and not self.host.is_file
+        return self.arena.nbytes + (self.host.nbytes if in_memory else 0)
 
     @property
     def measured_peak_bytes(self) -> int:
@@ -134,12 +152,47 @@ class Runner:
             whole[row : row + _row_count(band)] = self._read(band.name, 0, band.tensor)
         return whole
 
-    def write(self, name: str, value: np.ndarray) -> None:
-        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: always those of all
-        its rows, even if only some rows lie here."""
+    def take(self) -> Values:
+        """Move the rows of persistent buffers that lie here out of the arenas, for `put` of another runner: into the
+        host's memory, or into a file where the host arena is one.  This runner has then no arenas.
+
+        The pages of each buffer are given back before those of its values are written, so a process whose arenas are in
+        its memory takes no more than it did, beside one buffer."""
+        nbytes = {name: sum(band.nbytes for band in bands) for name, bands in self._bands.items()}
+        values = Values(Arena(sum(map(aligned, nbytes.values())), spill=self._spill), {})
+        bottom, end = self.program.persistent.device_bytes, 0
+        self.arena.discard(bottom, self.arena.nbytes - bottom)
+        for name, bands in self._bands.items():
+            value = self.read(name)
+            for band in bands:
+                arena, offset = self._placement(band.name)
+                arena.discard(offset, band.nbytes)
+            span = values.memory.span(end, value.nbytes).view(value.dtype)
+            span[:] = value.reshape(-1)
+            values.memory.release(end, value.nbytes)
+            values.rows[name] = self.rows(name)[0], span
+            end += aligned(nbytes[name])
+        self.arena, self.host, self.executors = Arena(0), Arena(0), []
+        return values
+
+    def put(self, values: Values) -> None:
+        """Set all persistent buffers, those without values to zero; the memory of `values` is given back meanwhile."""
+        for name in self.persistent:
+            if name in values.rows:
+                first, span = values.rows[name]
+                self.write(name, span, first)
+                values.memory.discard(span.ctypes.data - values.memory.address, span.nbytes)
+            else:
+                self.zero(name)
+
+    def write(self, name: str, value: np.ndarray, first_row: int = 0) -> None:
+        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: those of all its rows
+        from `first_row` on, even if only some of them lie here."""
         values = value.reshape(-1)
+        whole = self.persistent[name]
+        skipped = first_row * (whole.tensor.count // _row_count(whole))
         for band, begin in self._begins(name):
-            self._write(band.name, 0, band.tensor, values[begin : begin + band.tensor.count])
+            self._write(band.name, 0, band.tensor, values[begin - skipped :][: band.tensor.count])
 
     def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
         """Set a persistent buffer from consecutive flat arrays, each of whole `unit(name)`s."""

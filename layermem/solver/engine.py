@@ -71,10 +71,10 @@ class Engine:
         if self.group.transport is not None:
             self.context["transport"] = self.group.transport
 
-        def make_runner(program: Program) -> Runner:
+        def make_runner(program: Program, zeroed: bool) -> Runner:
             for net in nets.all:
                 net.check_runnable(device.name, device.implements)
-            return Runner(program, device, self.context, spill=spill, poison=poison, timed=timed)
+            return Runner(program, device, self.context, spill=spill, poison=poison, timed=timed, zeroed=zeroed)
 
         self._make_runner = make_runner
         self._recordings = self.group.agree(lambda: [Recording(net) for net in nets.all])
@@ -86,37 +86,48 @@ class Engine:
         self.after_run: list[Callable[[], None]] = []
         self.values: list[Mapping[str, np.ndarray]] = [{} for _ in nets.all]  # outputs of the last batch, by blob
 
-    def _bind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
-        self.nets = nets
-        self.runner = self.group.agree(lambda: self._make_runner(program))
+    def _bind(self, nets: Nets, graphs: Sequence[Graph], program: Program, zeroed: bool = True) -> None:
+        self.nets, self._graphs = nets, graphs
+        self.runner = self.group.agree(lambda: self._make_runner(program, zeroed))
         shared = SharedState(self.runner, self.group)
         self.parameters = Parameters(nets.all, self.runner, rule_of(self.param).history_count, shared)
         self._first_test = len(graphs) - len(nets.tests)
         diffs = [name for name, each in self.runner.persistent.items() if each.kind == GRADIENT]
-        zeroed = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
-        self._held_gradients = [name for name in diffs if name not in zeroed]  # those that no update graph zeroes
+        cleared = {buffer for graph in graphs[1 : self._first_test] for op in graph.ops for buffer in op.writes}
+        self._held_gradients = [name for name in diffs if name not in cleared]  # those that no update graph zeroes
         self._reported = [reported(net) for net in nets.all]
         self._last: tuple[int, int] | None = None  # the net that ran last, and its schedule
 
     def rebind(self, nets: Nets, graphs: Sequence[Graph], program: Program) -> None:
-        """Run the same nets in other shapes by another program; parameters and their state keep their values."""
+        """Run the same nets by another program, perhaps in other shapes; persistent buffers keep their values.
+
+        They are copied to host memory, and the arena is freed before there is another one.  If that one cannot be had,
+        the program from before is bound again, and the error raised."""
         for observer in self.before_run:
             observer()
-        values = {name: self.runner.read(name) for name in self.runner.persistent}
-        del self.runner, self.parameters  # the arena is freed before there is another one
-        self._bind(nets, graphs, program)
-        for name in self.runner.persistent.keys() & values.keys():
-            self.runner.write(name, values[name])
-        self.open_feeds.nets = nets.all
+        before = self.nets, self._graphs, self.runner.program
+        failure: BaseException | None = None
+        values = self.runner.take()
+        try:
+            self._bind(nets, graphs, program, zeroed=False)
+        except BaseException as error:
+            failure = error.with_traceback(None)  # frames of a traceback hold what was allocated in them
+            failure.__cause__ = failure.__context__ = None
+        if failure is not None:
+            self._bind(*before, zeroed=False)
+        self.runner.put(values)
+        self.open_feeds.nets = self.nets.all
         for observer in (*self.on_rebind, *self.after_run):
             observer()
+        if failure is not None:
+            raise failure
 
     def begin(self, seed: int) -> None:
         """Open the feeds, and initialize all parameters and optimizer state from `seed`."""
         if self.feeds is None or self.feeds.seed != seed:
             ranks = [self.ranks, *map(self.ranks_of_test, self.nets.tests)]
             feeds = Feeds(
-                self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes
+                self.nets.all, seed, self.noise, ranks, in_bytes=self.runner.device.takes_bytes, fills=True
             )  # before the old ones are closed: an error changes nothing
             self.close()
             self.feeds = feeds
@@ -159,7 +170,7 @@ class Engine:
         objectives = []
         for sub_step in range(ranks.sub_steps):
             self.context["step"] = iteration * size + ranks.micro_batch(sub_step)
-            self.context["batch"] = self.open_feeds.next(0)
+            self._take_batch(0)
             values = self._run(0, 0, lambda: self.open_feeds.prefetch(0))
             objectives.append(self._objective(0, values))
             self._recordings[0].add(values)
@@ -209,7 +220,8 @@ class Engine:
         dropped."""
         feeds, before = self.open_feeds, self.open_feeds.position(0)
         self.context["iteration"], self.context["step"] = iteration, iteration * self.param.iter_size
-        self.context["batch"], self.context["averaged"] = feeds.next(0), 1
+        self._take_batch(0)
+        self.context["averaged"] = 1
         try:
             self.values[0] = self._around(self.runner.run_forward)
         except InputError as error:
@@ -232,7 +244,7 @@ class Engine:
 
     def forward_test(self, index: int) -> Mapping[str, np.ndarray]:
         """Run the next batch of test net `index` and return its outputs, by blob."""
-        self.context["batch"] = self.open_feeds.next(1 + index)
+        self._take_batch(1 + index)
         return self._run(self._first_test + index, 1 + index, None)
 
     def held(self, net: int) -> Held | None:
@@ -281,7 +293,7 @@ class Engine:
         feeds, before = self.open_feeds, self.open_feeds.position(net)
         values: dict[str, np.ndarray] = {}
         if ranks.rank < count:
-            self.context["batch"] = feeds.next(net)
+            self._take_batch(net)
             is_last = first + ranks.size + ranks.rank >= batches
             values = self._run(self._first_test + net - 1, net, None if is_last else lambda: feeds.prefetch(net))
         if count < ranks.size:
@@ -292,6 +304,11 @@ class Engine:
         if requests is not None:
             requests.agree(each for _, each in gathered)
         return [of_rank for of_rank, _ in gathered[:count]] if ranks.size > 1 else [values]
+
+    def _take_batch(self, net: int) -> None:
+        """Make the next batch of `net` the one in use, when the one before is not held any more."""
+        self.context["batch"] = {}
+        self.context["batch"] = self.open_feeds.next(net)
 
     def _run(self, schedule: int, net: int, next_batch: NextBatch | None) -> dict[str, np.ndarray]:
         try:

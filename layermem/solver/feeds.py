@@ -38,6 +38,7 @@ class Feeds:
     in_bytes   whether images that are stored in bytes are delivered as ByteImages
     noise      seed of noise that replaces all data except DummyData; None for the data that the nets name
     ranks      the ranks that share the batches of each net
+    fills      whether the first batch waits until as many batches are read ahead as ever will be
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Feeds:
         ranks: Sequence[Ranks] = (),
         *,
         in_bytes: bool = False,
+        fills: bool = False,
     ):
         self.nets = tuple(nets)
         self.seed = seed
@@ -66,7 +68,7 @@ class Feeds:
                 shared = ranks[len(self.feeds) - 1] if ranks else Ranks()
                 for node in net.nodes:
                     if node.layer.type in FEEDS:
-                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise, shared, in_bytes)
+                        self.feeds[-1][node.layer.name] = _open(net, node, seed, noise, shared, in_bytes, fills)
         except BaseException:
             self.close()
             raise
@@ -238,7 +240,7 @@ class Feeds:
                 feed.close()
 
 
-def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_bytes: bool) -> Feed:
+def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_bytes: bool, fills: bool) -> Feed:
     if noise is not None and node.layer.type != "DummyData":
         feed = noise_feed(net, node, noise)
         feed.ranks = ranks
@@ -249,7 +251,14 @@ def _open(net: Net, node: Node, seed: int, noise: int | None, ranks: Ranks, in_b
         raise net.placed(node.layer.unread)
     try:
         return open_feed(
-            node.layer.param, net.phase, seed, path=str(net.path), ranks=ranks, in_bytes=in_bytes, files=net.file.files
+            node.layer.param,
+            net.phase,
+            seed,
+            path=str(net.path),
+            ranks=ranks,
+            in_bytes=in_bytes,
+            fills=fills,
+            files=net.file.files,
         )
     except InputError as error:
         raise net.placed(error) from None

@@ -150,18 +150,21 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
         costs,
         rule.history_count,
         resolve_hints(options.hints, net, device.default_host_bytes(spill=spill is not None)),
-        partial(_free_bytes, device, nets, graphs),
+        partial(free_bytes, device, nets, graphs),
         slicer,
         ranks=ranks,
     )
 
 
-def _free_bytes(device: Device, nets: Sequence[Net], graphs: Sequence[Graph], host_bytes: int) -> int:
-    """The budget `free`: on a device in host memory, what the process takes beside the arena is left."""
+def free_bytes(
+    device: Device, nets: Sequence[Net], graphs: Sequence[Graph], host_bytes: int, *, held_bytes: int = 0
+) -> int:
+    """The budget `free`, for an arena in place of one that holds `held_bytes`: on a device in host memory, what the
+    process takes beside the arena is left."""
     from layermem.solver.process_memory import beside_arena_bytes  # which reads images
 
     beside = beside_arena_bytes(nets, graphs) if device.shares_host_memory else 0
-    return device.free_bytes(host_bytes + beside)
+    return device.free_bytes(host_bytes + beside, held_bytes)
 
 
 def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:

@@ -63,6 +63,13 @@ class LossScale:
             self.scale, self.good_steps = min(self.scale * 2, LARGEST), 0
         return is_good
 
+    def change_since(self, before: LossScale) -> str | None:
+        """A clause on what an iteration has changed, if its update was skipped or the scale has grown."""
+        if self.skipped > before.skipped:
+            goes_on = "" if self.scale == before.scale else f"; loss scale {self.scale:g}"
+            return f"gradients overflowed at loss scale {before.scale:g}, and the update is skipped{goes_on}"
+        return f"loss scale {self.scale:g}, after {GROWTH_INTERVAL} updates" if self.scale > before.scale else None
+
     def saved(self) -> SavedScale:
         return {"setting": self.setting, "scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 

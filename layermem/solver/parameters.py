@@ -20,6 +20,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net, NetLayer, NetParam
 from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
+from layermem.proto.schema import LayerParameter, Message
 from layermem.proto.weights import Weights
 from layermem.runtime.runner import Runner
 from layermem.solver.shared_state import SharedState
@@ -116,15 +117,23 @@ class Parameters:
         """The parameters of the train net by layer; a shared one is listed under each layer that uses it."""
         return {layer.name: [*self._blobs(layer)] for layer in self.train.layers if layer.params}
 
-    def file_layers(self) -> dict[str, tuple[str, list[Blob]]]:
-        """All layers of the train net in the form of weight files: name -> (type, blobs).  Parts are left out.
+    def file_layers(self) -> dict[str, tuple[Message, list[Blob]]]:
+        """All layers of the train net in the form of weight files: name -> (layer, blobs).  Parts are left out.
+
+        As in Caffe, a layer states the phase.
 
         Blobs are read from the arena when they are needed, so that there is only one copy at a time.
         """
         return {
-            layer.name: (layer.type, [self._lazy(name, param.shape) for name, param in layer.params])
+            layer.name: (self._stated(layer), [self._lazy(name, param.shape) for name, param in layer.params])
             for layer in self.train.layers
         }
+
+    def _stated(self, layer: NetLayer) -> Message:
+        stated = LayerParameter()
+        stated.CopyFrom(layer.message)
+        stated.phase = self.train.phase
+        return stated
 
     def _lazy(self, name: str, shape: tuple[int, ...]) -> LazyBlob:
         return LazyBlob(shape, lambda: self.shared.read(name))

@@ -1,10 +1,13 @@
-"""What a solver plans: its nets, its job and its plan; and plans for other shapes, where these change between batches.
+"""What a solver plans: its nets, its job and its plan; and plans for other shapes, where these change between batches,
+and for other budgets, which a user states while it trains.
 
 The arena of a plan replaces that of the one before, and parameters and their state are copied over.
 """
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,9 +15,13 @@ from functools import partial
 from layermem.backends.base import Device
 from layermem.distributed.group import Group
 from layermem.distributed.ranks import Ranks
+from layermem.errors import BudgetError, GpuLost, InputError, LayermemError
 from layermem.graph.net import NetOptions
-from layermem.planning.job import Job
+from layermem.graph.sharing import communication_of
+from layermem.planning.job import Budget, Job
 from layermem.proto.read import SolverFile, read_solver
+from layermem.report import events
+from layermem.report.events import Event
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver import snapshot as snapshots
@@ -23,13 +30,18 @@ from layermem.solver.build import Nets
 from layermem.solver.checks import check_rates, check_solver, last_iteration
 from layermem.solver.engine import Engine
 from layermem.solver.feeds import Shapes, refuse_change
-from layermem.solver.jobs import StepOptions, solver_job
+from layermem.solver.jobs import StepOptions, free_bytes, solver_job
+from layermem.solver.live_budget import LiveBudget
 from layermem.solver.loss_scale import loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
 from layermem.solver.noise import nets_of_run
+from layermem.solver.progress import Progress
 from layermem.solver.run_options import RunOptions
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
+from layermem.solver.signals import Requests
+from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
+from layermem.utils.mapped_pages import trim_heap
 
 MOST_PLANS = 16  # that are kept for shapes of earlier batches
 
@@ -37,17 +49,23 @@ MOST_PLANS = 16  # that are kept for shapes of earlier batches
 class Planned:
     """The part of a training that makes its plans.
 
-    nets, job, report, program   those of the current shapes
+    nets, job, report, program   those of the current shapes and the current budget
+    largest_program   the one of the largest arena so far
     """
 
     nets: Nets
     job: Job
     report: PlanReport
     program: Program
+    largest_program: Program
+    progress: Progress
     group: Group
     device: Device
     _engine: Engine
+    log: Callable[[Event], None]
+    _requests: Requests
     _note: Callable[[str], None]
+    _is_stepping = False  # whether iterations run, now or in another thread
     _holds_gradients = False  # whether updates are a schedule of their own, by which a user may update too
 
     def _prepare(
@@ -56,7 +74,9 @@ class Planned:
         """Do all preparations that a rank can make, and check, alone; BudgetError if no plan fits."""
         self.file = with_iter_size(file if isinstance(file, SolverFile) else read_solver(file), step.iter_size)
         self.param, self._step = self.file.message, step
-        self._plans: dict[str, tuple[Nets, PlanReport]] = {}  # by shapes of the inputs
+        self._plans: dict[str, tuple[Nets, Job, PlanReport]] = {}  # by shapes of the inputs
+        self._budget = LiveBudget(step.budget, run.budget_file, follows=run.follow_free)
+        budget = self._budget.given
         self.loss_scale = loss_scale_of(self.device.storage, run.loss_scale)
         check_solver(self.file)
         ranks = ranks_of(self.file, self.group.size, self.group.rank)
@@ -71,12 +91,13 @@ class Planned:
             snapshots.remove_orphans(self.param.snapshot_prefix)
         job = self._job(self.nets, ranks)
         if step.measure == ONCE:
-            job = measure_once(job, self.device, step.strategy, step.budget, step.plan)
+            job = measure_once(job, self.device, step.strategy, budget, step.plan)
         elif step.measure:
             check_measurable(ranks)
-            job = measure_step(job, self.device, step.strategy, step.budget, step.plan).job_with_costs()
-        report = evaluate(job, step.strategy, step.budget, step.plan)
+            job = measure_step(job, self.device, step.strategy, budget, step.plan).job_with_costs()
+        report = evaluate(job, step.strategy, budget, step.plan)
         report.feasible_program()
+        self._source, self.largest_program = replace(job), report.program  # a job without what planning has cached
         return report
 
     def _job(self, nets: Nets, ranks: Ranks | None = None) -> Job:
@@ -89,25 +110,93 @@ class Planned:
     def _take(self, report: PlanReport) -> None:
         self.program, self.job = report.program, report.job  # in the chosen slices
         self.report = replace(report, search=None)  # without the caches of the planners
+        self.largest_program = max(self.largest_program, self.program, key=lambda program: program.arena_bytes)
 
     def _change_shapes(self, number: int, shapes: Shapes) -> None:
         """Go on with the plan for other shapes of the inputs of net `number`, within the same budget."""
         if self._step.plan is not None or self._step.measure is True or self.job.costs.is_kept:
             refuse_change(number, shapes)
         budget, strategy = self.report.budget_bytes, self._step.strategy
-        self._plans[_shapes_of(self.nets)] = self.nets, self.report
+        self._plans[_shapes_of(self.nets)] = self.nets, self._source, self.report
         changed = self.nets.all[number].reshaped(shapes)
         nets = replace(self.nets, all=(*self.nets.all[:number], changed, *self.nets.all[number + 1 :]))
         key = _shapes_of(nets)
         if key not in self._plans:
-            report = evaluate(self._job(nets), strategy, budget)
+            job = self._job(nets)
+            report = evaluate(job, strategy, budget)
             report.feasible_program()
-            self._plans[key] = nets, report
+            self._plans[key] = nets, replace(job), report
             if len(self._plans) > MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-        self.nets, report = self._plans[key]
+        self.nets, self._source, report = self._plans[key]
         self._take(report)
         self._engine.rebind(self.nets, self.job.graphs, self.program)
+
+    # -- another budget ----------------------------------------------------------------------------------------
+
+    def set_budget(self, budget: Budget) -> None:
+        """Plan anew for `budget`, and go on with that plan: now, or before the next iteration if this is called by a
+        callback or while another thread trains.  All ranks call it.
+
+        BudgetError or InputError if that cannot be; then the plan stays.  While iterations run, the log has the reason.
+        """
+        self._budget.set(budget)
+        if self._is_stepping:
+            self._requests.add("budget")
+        elif refusal := self._change_budget():
+            raise refusal
+
+    def _follow_budget(self) -> None:
+        """Look at the budget, and change the plan if this was requested here or on another rank."""
+        if self._budget.is_due(self._resolve_budget, self.report.budget_bytes, self.report.peak_bytes):
+            self._requests.add("budget")
+        if "budget" in self._requests:
+            self._requests.discard("budget")
+            self._change_budget()
+
+    def _resolve_budget(self, budget: Budget) -> int | None:
+        """The bytes of a budget, for an arena in place of the one in use."""
+        job, held_bytes = self._source, self._engine.runner.held_bytes
+        free = partial(free_bytes, self.device, job.nets, job.graphs, held_bytes=held_bytes)
+        return replace(job, free_bytes=free).resolve_budget(budget)
+
+    @exclusive
+    def _change_budget(self) -> LayermemError | None:
+        """Go on with the plan for the budget that the user states now, on all ranks or on none; the reason if the plan
+        stays."""
+        before, began, refusal = self.report, time.monotonic(), None
+        try:
+            report = self.group.agree(self._plan_for_budget)
+            if any(self.group.gather(report is not before)):
+                gc.collect()
+                trim_heap()
+                self._engine.rebind(self.nets, report.job.graphs, report.program)
+                self._plans.clear()
+                self._take(report)
+        except LayermemError as error:
+            if isinstance(error, GpuLost) or not self._engine.runner.executors:  # nor is there memory for the old plan
+                raise
+            refusal = error
+        gc.collect()
+        trim_heap()
+        is_own = isinstance(refusal, BudgetError) and not (refusal.is_reported or refusal.host)
+        self._budget.planned(time.monotonic() - began, getattr(refusal, "minimum_bytes", 0) if is_own else 0)
+        reason = None if refusal is None else refusal.lines[0]
+        self.log(events.Budgeted(self.progress.iteration, before.budget_bytes, self.report, reason))
+        return refusal
+
+    def _plan_for_budget(self) -> PlanReport:
+        """The plan for the budget that the user states now, which is the current one if the bytes are the same."""
+        budget_bytes = self._budget.next_bytes(self._resolve_budget)
+        if budget_bytes == self.report.budget_bytes:
+            return self.report
+        report = evaluate(self._source, self._step.strategy, budget_bytes, self._step.plan)
+        self._source = replace(self._source)
+        if report.refusal is not None:
+            raise report.refusal
+        if self.group.size > 1 and communication_of(report.job.graphs) != communication_of(self.job.graphs):
+            raise InputError("the plan for this budget has other row bands, which ranks cannot change while they train")
+        return report
 
 
 def _shapes_of(nets: Nets) -> str:

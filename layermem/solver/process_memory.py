@@ -30,7 +30,9 @@ from layermem.backends.base import Device
 from layermem.data.opening import held_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import PARAMETER, Graph
+from layermem.layers.base import Layer
 from layermem.layers.data import FEEDS
+from layermem.layers.given_arrays import given_arrays
 from layermem.ops import Python
 from layermem.proto.schema import Message
 from layermem.schedule.program import Program
@@ -149,11 +151,15 @@ def _array_bytes(nets: Sequence[Net]) -> int:
 
 
 def _batch_bytes(net: Net) -> int:
-    layers = [node.layer for node in net.nodes if node.layer.type in FEEDS]
-    return sum(
-        held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path), net.file.files)
-        for layer in layers
-    )
+    return sum(_layer_bytes(net, node.layer) for node in net.nodes if node.layer.type in FEEDS)
+
+
+def _layer_bytes(net: Net, layer: Layer) -> int:
+    """What an input layer holds: one batch where noise or arrays that are given take the place of its data."""
+    is_noise = net.options.noise and layer.type != "DummyData"
+    if is_noise or given_arrays(net.options.arrays, layer.param, net.phase):
+        return 4 * sum(top.count for top in layer.tops)
+    return held_bytes(layer.param, tuple(top.shape for top in layer.tops), str(net.path), net.file.files)
 
 
 def max_resident_bytes() -> int:

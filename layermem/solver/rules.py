@@ -70,6 +70,12 @@ def rate_drops(p: Message, iteration: int) -> int:
     return _passed(p.stepvalue, iteration) if p.lr_policy == "multistep" else 0
 
 
+def rate_drop(p: Message, iteration: int) -> int:
+    """The number of drops by multistep if the last of them is in this iteration; 0 otherwise."""
+    drops = rate_drops(p, iteration) if p.lr_policy == "multistep" else 0
+    return drops if iteration == 0 or drops > rate_drops(p, iteration - 1) else 0
+
+
 def _passed(stepvalues: Sequence[int], iteration: int) -> int:
     """Number of drops by multistep until `iteration`: one at each value, but at most one per iteration, so that equal
     values follow each other."""

@@ -16,19 +16,23 @@ class RunOptions:
     """The user's options for a run, besides those of its net and its training step.
 
     data         instead of the data that the net names: "noise" or "noise:SEED", of the shapes of the net; or arrays by
-                 names of tops, as a dictionary or an .npz file (docs/arrays.md)
+                 names of tops, as a dictionary or an .npz file (`layermem docs arrays`)
     weights      files of initial weights, by layer name, instead of those in the solver
     snapshot     a .solverstate to resume from
     restart      resume from the newest complete snapshot of the solver's snapshot_prefix, if there is one
     iterations   the last iteration, instead of max_iter (which learning rates still refer to)
     seed         replaces random_seed; the seed of a snapshot overrides both
-    loss_scale   for a device that stores fp16 (docs/storage.md): "dynamic", the default there, or a power of two
+    loss_scale   for a device that stores fp16 (`layermem docs storage`): "dynamic", the default there, or a
+                 power of two
+    budget_file  a file whose text is the budget, in place of `budget` from when it exists; it is looked at between
+                 iterations (`layermem docs live_budget`)
+    follow_free  whether a budget `free` follows the free memory while training runs
     allow_nan    train on, and save snapshots, when the loss or a parameter is NaN or infinite
     timed        measure the times of the instructions of each step: `runner.times`
     poison       fill freed bytes with NaN (slow; for tests)
     log          called with each event; report.log.Log() prints Caffe's lines
-    transport    connects the ranks that train the net together (docs/ranks.md): every rank makes a Solver and calls the
-                 same methods; only the first one logs and saves snapshots
+    transport    connects the ranks that train the net together (`layermem docs ranks`): every rank makes a Solver
+                 and calls the same methods; only the first one logs and saves snapshots
     """
 
     data: str | Mapping[str, Any] | None = None
@@ -38,6 +42,8 @@ class RunOptions:
     iterations: int | None = None
     seed: int | None = None
     loss_scale: str | float | None = None
+    budget_file: PathName | None = None
+    follow_free: bool = False
     allow_nan: bool = False
     timed: bool = False
     poison: bool = False

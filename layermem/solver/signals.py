@@ -1,11 +1,12 @@
-"""Effects of SIGINT (Ctrl-C), SIGHUP (a closed terminal) and SIGTERM (the end of a container or of a job) on a running
-solver.
+"""Effects of SIGINT (Ctrl-C), SIGHUP (a closed terminal), SIGTERM (the end of a container or of a job) and SIGUSR1 on
+a running solver.
 
     stop      finish the iteration, save a snapshot if snapshot_after_train is set, and end
     snapshot  finish the iteration, save a snapshot, and continue
+    budget    look at the budget again before the next iteration (live_budget.py)
     none      ignore the signal
 
-With several ranks, SIGUSR1 has the effect of SIGHUP: launchers forward SIGUSR1 to all ranks, but end at a SIGHUP.
+With several ranks, SIGUSR1 also has the effect of SIGHUP: launchers forward SIGUSR1 to all ranks, but end at a SIGHUP.
 
 A second SIGINT or SIGTERM before the first takes effect ends the run at once, without a snapshot.
 source  Caffe signal_handler.cpp, for SIGINT and SIGHUP; its defaults are stop and snapshot
@@ -21,11 +22,11 @@ from types import FrameType
 from layermem.errors import InputError
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # a handler for signal.signal
-EFFECTS = ("stop", "snapshot", "none")
+EFFECTS = ("stop", "snapshot", "none", "budget")
 
 
 class Requests:
-    """Requests of signals, callbacks and other threads: "stop" or "snapshot".
+    """Requests of signals, callbacks and other threads: "stop", "snapshot" or "budget".
 
     A single rank obeys at once.  Several ranks obey in the same iteration: a request is `pending` until the message
     that follows the iteration carries it to the others.
@@ -64,31 +65,32 @@ class Signals:
     """A context in which signals call `request(effect)`.  It works in the main thread only; elsewhere it does nothing.
 
     `pending()` is whether a requested stop has not happened yet; `of_ranks`, whether there are several ranks; without
-    `sigterm`, SIGTERM ends the process as ever.  `received` is the signal that asked to stop.
+    `sigterm` or `sigusr1`, these signals end the process as ever.  `received` is the signal that asked to stop.
     """
 
     def __init__(
         self,
         request: Callable[[str], None],
         pending: Callable[[], bool],
-        *,
         sigint: str,
         sighup: str,
         sigterm: str | None = None,
+        sigusr1: str | None = None,
+        *,
         of_ranks: bool = False,
     ):
-        for effect in (sigint, sighup, sigterm):
+        for effect in (sigint, sighup, sigterm, sigusr1):
             if effect not in (*EFFECTS, None):
                 raise InputError(f"unknown signal effect '{effect}' (choose from {', '.join(EFFECTS)})")
         self.request, self.pending = request, pending
         self.received: int | None = None
-        self.effects = {signal.SIGINT: sigint}
+        self.effects: dict[int, tuple[str, ...]] = {signal.SIGINT: (sigint,)}
         if sigterm is not None:
-            self.effects[signal.SIGTERM] = sigterm
+            self.effects[signal.SIGTERM] = (sigterm,)
         if hasattr(signal, "SIGHUP"):
-            self.effects[signal.SIGHUP] = sighup
-            if of_ranks:
-                self.effects[signal.SIGUSR1] = sighup
+            self.effects[signal.SIGHUP] = (sighup,)
+            if sigusr1 is not None or of_ranks:
+                self.effects[signal.SIGUSR1] = (sigusr1 or "none", sighup if of_ranks else "none")
         self._previous: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:
@@ -103,10 +105,10 @@ class Signals:
         self._previous.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        effect = self.effects[signal.Signals(number)]
-        if effect == "stop":
-            if number != signal.SIGHUP and self.pending():
-                raise KeyboardInterrupt
-            self.received = number
-        if effect != "none":
-            self.request(effect)
+        for effect in self.effects[signal.Signals(number)]:
+            if effect == "stop":
+                if number != signal.SIGHUP and self.pending():
+                    raise KeyboardInterrupt
+                self.received = number
+            if effect != "none":
+                self.request(effect)

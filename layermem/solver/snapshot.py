@@ -133,6 +133,16 @@ def saves(param: Message) -> bool:
     return bool(param.snapshot or param.snapshot_after_train or param.keep_best or param.patience)
 
 
+def is_due(param: Message, iteration: int) -> bool:
+    """Whether a run of the solver `param` saves a snapshot when `iteration` is complete."""
+    return bool(param.snapshot and iteration % param.snapshot == 0)
+
+
+def is_due_at_end(param: Message, iteration: int, saved_at: int | None) -> bool:
+    """Whether a run saves a last snapshot: as in Caffe, not if one is due after that iteration anyway."""
+    return bool(param.snapshot_after_train and saved_at != iteration and not is_due(param, iteration))
+
+
 def check_prefix(prefix: str) -> None:
     """Raise InputError, before training starts, unless snapshots can be written at `prefix`."""
     folder = Path(prefix).parent

@@ -35,14 +35,13 @@ from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, ignored, named_weights
 from layermem.solver.engine import Engine, Outputs
 from layermem.solver.jobs import StepOptions
-from layermem.solver.loss_scale import GROWTH_INTERVAL, LossScale
 from layermem.solver.noise import noise_seed
 from layermem.solver.planned import Planned
 from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
-from layermem.solver.rules import defaulted
+from layermem.solver.rules import defaulted, rate_drop
 from layermem.solver.run_options import RunOptions
 from layermem.solver.signals import Requests, Signals
-from layermem.solver.snapshot import Snapshot
+from layermem.solver.snapshot import Snapshot, is_due, is_due_at_end
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
@@ -124,17 +123,17 @@ class Training(Planned):
     # -- the loop --------------------------------------------------------------------------------------------------
 
     @exclusive
-    def solve(self, *, sigint: str = "stop", sighup: str = "snapshot", sigterm: str | None = None) -> None:
+    def solve(
+        self, *, sigint: str = "stop", sighup: str = "snapshot", sigterm: str | None = None, sigusr1: str | None = None
+    ) -> None:
         """Iterate to the end with all tests, displays and snapshots; signals.py explains the effects of signals."""
         self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
         pending = partial(self._requests.is_pending, "stop")
-        signals = Signals(
-            self.request, pending, sigint=sigint, sighup=sighup, sigterm=sigterm, of_ranks=self.group.size > 1
-        )
-        with signals:
+        effects = sigint, sighup, sigterm, sigusr1
+        with Signals(self.request, pending, *effects, of_ranks=self.group.size > 1) as signals:
             self.step(max(0, self.max_iter - self.iteration))
-            if self.param.snapshot_after_train and self.progress.saved_at != self.iteration:
+            if is_due_at_end(self.param, self.iteration, self.progress.saved_at):
                 self.snapshot()
             if not self.interrupted and not self.best.is_over(self.progress):
                 self._show_final_loss()
@@ -151,14 +150,22 @@ class Training(Planned):
         if count < 0:
             raise InputError(f"{count} is no number of iterations; give one from 0")
         self.interrupted = False
+        self._is_stepping = True
+        try:
+            self._iterate_until(count)
+        finally:
+            self._is_stepping = False
+
+    def _iterate_until(self, count: int) -> None:
         for _ in range(count):
-            is_due = False
+            is_now = False
+            self._follow_budget()
             if not self._stopping() and self._test_before_iteration():
                 if self.best.is_over(self.progress):
                     return
                 self._iterate()
-                is_due = bool(self.param.snapshot and self.iteration % self.param.snapshot == 0)
-            if is_due or "snapshot" in self._requests:
+                is_now = is_due(self.param, self.iteration)
+            if is_now or "snapshot" in self._requests:
                 self._requests.discard("snapshot")
                 self.snapshot()
             if self._stopping():
@@ -185,8 +192,8 @@ class Training(Planned):
         return {output.name: output.values for output in outputs}
 
     def request(self, what: str) -> None:
-        """Request "stop" or "snapshot" after the current iteration; safe in signal handlers and other threads.  All
-        ranks obey in the same iteration."""
+        """Request "stop" or "snapshot" of all ranks after this iteration, or another look at the "budget" before the
+        next; safe in signal handlers and threads."""
         self._requests.add(what)
 
     @property
@@ -227,29 +234,21 @@ class Training(Planned):
 
     def _iterate(self) -> None:
         self.callbacks.call("on_start")
-        before = None if self.loss_scale is None else replace(self.loss_scale)
+        scale = self.loss_scale
+        before = None if scale is None else replace(scale)
         loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
         self.progress.losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
+        if drop := rate_drop(self.param, self.iteration):
+            self.log(events.RateDropped(self.iteration, drop))
         if self.param.display and self.iteration % self.param.display == 0:
             self._display(outputs)
         self._check_loss(loss)
-        if before is not None:
-            self._note_scale(before)
+        if scale is not None and before is not None and (change := scale.change_since(before)):
+            self._note(f"Iteration {self.iteration}: {change}")
         self.progress.iteration += 1
         self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
         self.callbacks.call("on_iteration")
-
-    def _note_scale(self, before: LossScale) -> None:
-        """Log a note if the update of this iteration was skipped, or the scale has grown."""
-        now = self.loss_scale
-        assert now is not None
-        if now.skipped > before.skipped:
-            what = f"gradients overflowed at loss scale {before.scale:g}, and the update is skipped"
-            goes_on = "" if now.scale == before.scale else f"; loss scale {now.scale:g}"
-            self._note(f"Iteration {self.iteration}: {what}{goes_on}")
-        elif now.scale > before.scale:
-            self._note(f"Iteration {self.iteration}: loss scale {now.scale:g}, after {GROWTH_INTERVAL} updates")
 
     def _display(self, outputs: Outputs) -> None:
         now = time.monotonic()

@@ -8,6 +8,6 @@ from typing import Any
 
 
 def stated_options(names: Iterable[str]) -> dict[str, Any]:
-    """Those of the options `names` that a variable states, as texts; an empty one states nothing."""
+    """The options among `names` that a variable states, as texts; an empty variable states nothing."""
     texts = {name: os.environ.get(f"LAYERMEM_{name.upper().replace('-', '_')}") for name in names}
     return {name: text for name, text in texts.items() if text}

@@ -1,4 +1,5 @@
 """How much memory this process may still take: of the machine, of a container's limit, of the limit of the process.
+It is less than nothing where a limit was lowered below what is in use.
 
 Linux only: /proc/meminfo, the control groups of the process and of all around it (versions 1 and 2), and RLIMIT_AS.
 Pages of files that were not used lately can be taken back, and count as free.
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Of each version of control groups: the files of limit and use, and the name of pages that can be taken back.
+# For each version of control groups, the files of limit and use, and the name of pages that can be taken back.
 VERSIONS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
 )
 
 
@@ -29,6 +31,16 @@ def free_memory() -> FreeMemory | None:
     """The least that any limit leaves now; None where the system does not say."""
     found = [*_of_machine(), *_of_groups(), *_of_process()]
     return min(found, default=None)
+
+
+def memory_pressure() -> float:
+    """Percent of the last ten seconds in which a task of this process's control group (version 2) waited for memory; 0
+    where the system does not say."""
+    for line in _text(PROC / "self/cgroup").splitlines():
+        if line.startswith("0::"):
+            some = _text(GROUPS / line[3:].strip("/") / "memory.pressure").partition("avg10=")[2]
+            return float(some.split()[0]) if some else 0.0
+    return 0.0
 
 
 def process_limit(name: str) -> int | None:
@@ -47,7 +59,7 @@ def _of_machine() -> Iterator[FreeMemory]:
 
 
 def _of_groups() -> Iterator[FreeMemory]:
-    """What each control group leaves, from that of the process up to the root of what it sees."""
+    """The bytes that each control group leaves, from that of the process up to the root that it sees."""
     for line in _text(PROC / "self/cgroup").splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers in ("", "memory"):
@@ -63,13 +75,13 @@ def _of_group(folder: Path) -> Iterator[FreeMemory]:
         limit, use = _text(folder / limit_file).strip(), _text(folder / use_file).strip()
         if limit.isdecimal() and use.isdecimal():
             unused = _fields(folder / "memory.stat").get(reclaimable, 0)
-            yield FreeMemory(max(0, int(limit) - int(use) + unused), "what the memory limit of this container leaves")
+            yield FreeMemory(int(limit) - int(use) + unused, "what the memory limit of this container leaves")
 
 
 def _of_process() -> Iterator[FreeMemory]:
     limit, used = process_limit("AS"), _fields(PROC / "self/status").get("VmSize")
     if limit is not None and used is not None:
-        yield FreeMemory(max(0, limit - 1024 * used), "what the limit of this process leaves (ulimit -v)")
+        yield FreeMemory(limit - 1024 * used, "what the limit of this process leaves (ulimit -v)")
 
 
 def _text(path: Path) -> str:

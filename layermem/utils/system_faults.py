@@ -1,4 +1,4 @@
-"""What the system refused, as a sentence with a remedy: files, memory, threads, descriptors."""
+"""Explains what the system refused (files, memory, threads, descriptors) in a sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS = {
 
 
 def remedy_of(error: OSError | ValueError, otherwise: str) -> str:
-    """What helps against an error of the system; `otherwise` where its number does not say."""
+    """The remedy for an error of the system; `otherwise` where its number does not imply one."""
     return REMEDIES.get(getattr(error, "errno", None) or 0, otherwise)
 
 

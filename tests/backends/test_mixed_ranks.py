@@ -9,6 +9,7 @@ from tests.backends.test_cpu import compare
 from tests.mixed_ranks import FIXED, KINDS, RANKS, mixed
 
 
+@pytest.mark.whole
 def test_every_layer_whose_operands_have_any_number_of_axes_is_in_a_family():
     of_families = {layer.type for kind in KINDS for rank in RANKS for _, layer in mixed(kind, rank)}
     assert {*LAYERS} - of_families <= FIXED and not of_families & FIXED

@@ -52,6 +52,51 @@ def test_weights_are_saved_and_loaded_as_hdf5(folder):
     assert (folder / "w.caffemodel").read_bytes() == (folder / "w.h5").read_bytes()
 
 
+WHOLE = """
+name: "small"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 4 } } }
+layer {
+  name: "fc" type: "InnerProduct" bottom: "data" top: "fc" include { phase: TEST }
+  param { lr_mult: 1 } param { lr_mult: 2 decay_mult: 0 }
+  inner_product_param {
+    num_output: 3 weight_filler { type: "constant" value: 0.5 } bias_filler { type: "constant" value: 0.1 }
+  }
+}
+layer { name: "relu" type: "ReLU" bottom: "fc" top: "fc" propagate_down: true relu_param { negative_slope: 0.1 } }
+"""
+
+
+def test_a_caffemodel_has_the_bytes_that_pycaffe_writes(folder):
+    (folder / "small.prototxt").write_text(WHOLE)
+    caffe.Net(str(folder / "small.prototxt"), caffe.TEST).save("small.caffemodel")
+    assert (folder / "small.caffemodel").read_bytes().hex() == (
+        "0a05736d616c6ca2061e0a04646174611205496e7075742204646174615001fa08060a040a020104a206ab010a026663120c496e6e6572"
+        "50726f647563741a04646174612202666332051d0000803f320a1d0000004025000000003a382a300000003f0000003f0000003f000000"
+        "3f0000003f0000003f0000003f0000003f0000003f0000003f0000003f0000003f3a040a0203043a132a0ccdcccc3dcdcccc3dcdcccc3d"
+        "3a030a0103420208015001aa072408031a0f0a08636f6e7374616e74150000003f220f0a08636f6e7374616e7415cdcccc3da206200a04"
+        "72656c75120452654c551a0266632202666350015801da07050dcdcccc3d"
+    )
+
+
+@pytest.mark.parametrize("name", ["w", "w.weights.1", "w.h5", "w.caffemodel.h5"])
+def test_weights_are_saved_as_a_caffemodel_whatever_the_name(folder, name):
+    net, other = caffe.Net(deploy(), caffe.TEST), caffe.Net(deploy(), caffe.TEST)
+    net.params["fc"][0].data[...] = 2
+    net.save("w.caffemodel")
+    net.save(name)
+    assert (folder / name).read_bytes() == (folder / "w.caffemodel").read_bytes()
+    other.copy_from(name)
+    assert np.all(other.params["fc"][0].data == 2)
+
+
+def test_weights_are_saved_by_name_as_npz(folder):
+    net, other = caffe.Net(deploy(), caffe.TEST), caffe.Net(deploy(), caffe.TEST)
+    net.params["fc"][0].data[...] = 2
+    net.save("w.npz")
+    other.copy_from("w.npz")
+    assert np.all(other.params["fc"][0].data == 2)
+
+
 def test_gradients_of_parameters_are_cleared():
     net = caffe.Net(deploy(), caffe.TEST)
     net.forward()

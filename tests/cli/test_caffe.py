@@ -4,20 +4,31 @@ import pytest
 
 from layermem.cli.caffe import ACTIONS, CONVERTERS, TOOLS
 
-PROGRAMS = ("", *TOOLS, *CONVERTERS)
+WITHOUT_FLAGS = tuple(name for name in TOOLS if name == "extract_features" or name.startswith("upgrade"))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ["", *(name for name in (*TOOLS, *CONVERTERS) if name not in WITHOUT_FLAGS)])
 def test_every_program_has_a_usage_a_version_and_glogs_flags(layermem, name):
     words = [name] if name else []
     ended = layermem("caffe", *words, "-version")
     assert (ended.code, ended.out) == (0, f"{name or 'caffe'} version 1.0.0\n")
-    for flag in ("--help=true", "-helpshort"):
-        ended = layermem("caffe", *words, flag)
+    for flag in ("--help=true", "-helpfull", "-helpon=caffe", "-helpmatch", "-no_such_flag -help", "-helpshort"):
+        ended = layermem("caffe", *words, *flag.split(), "x")
         assert ended.code == 1 and ended.out.startswith(f"usage: {name or 'caffe'} [FLAGS] ")
         assert ("-logtostderr" in ended.out) == (flag != "-helpshort")
-    ended = layermem("caffe", *words, "-no_such_flag")
-    assert (ended.code, ended.out) == (1, "") and "unknown command line flag 'no_such_flag'" in ended.sentence
+    ended = layermem("caffe", *words, "-no_such_flag", "-v=x")
+    assert (ended.code, ended.out) == (1, "") and ended.err.splitlines() == [
+        "ERROR: unknown command line flag 'no_such_flag'",
+        "ERROR: illegal value 'x' specified for int32 flag 'v'",
+    ]
+
+
+@pytest.mark.parametrize("name", WITHOUT_FLAGS)
+def test_words_with_dashes_are_no_flags_of_programs_without_any(layermem, name):
+    for words in ([], ["-version"], ["-logtostderr"]):
+        ended = layermem("caffe", name, *words)
+        assert (ended.code, ended.out) == (1, "") and ended.err.startswith("E")
+        assert f"] Usage: {name} " in ended.err
 
 
 def test_without_words_caffe_prints_its_usage_as_caffe_does(layermem):
@@ -43,10 +54,10 @@ def test_lines_go_where_the_flags_say(layermem, tmp_path):
 
 
 def test_what_the_system_refuses_is_a_line_of_the_log_too(layermem, tmp_path, monkeypatch):
-    def refuse(*words):
+    def refuse(*words, **options):
         raise PermissionError(13, "Permission denied", "a/b")
 
-    monkeypatch.setattr("layermem.cli.caffe_tools.databases.mean_image", refuse)
+    monkeypatch.setattr("layermem.cli.caffe_tools.databases.open_database", refuse)
     ended = layermem("caffe", "compute_image_mean", tmp_path)
     assert ended.code == 134 and ended.err.splitlines()[-1].startswith("F") and "layermem: " not in ended.err
     assert ended.err.endswith("] a/b: Permission denied; change its permissions, or those of its folders\n")

@@ -44,7 +44,7 @@ def is_planned_within_what_caffe_takes(path):
     assert found.program.max_live_bytes <= found.peak_bytes <= 0.7 * found.job.baseline_bytes < found.job.bvlc_bytes
 
 
-@pytest.mark.exhaustive(8)
+@pytest.mark.samples(13)
 @pytest.mark.parametrize("strategy", ["hybrid", "sublinear", "recompute", "auto"])
 @pytest.mark.parametrize("path", SMALL, ids=str)
 def test_two_fifths_of_caffe_are_enough_for_every_net(path, strategy):

@@ -78,6 +78,7 @@ def test_one_strategy_that_fits_is_enough_for_exit_code_0(layermem):
     assert ended.code == 0 and sizes == {"caffe": 0, "liveness": 1}
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("grow", [(), ("--grow", "depth")])
 def test_a_stage_that_no_rule_names_is_warned_of_once(layermem, grow):
     words = ("fit", "--net", CIFAR, "--budget", "400MiB", "--strategies", "liveness", "--max", "20", *grow)
@@ -86,6 +87,7 @@ def test_a_stage_that_no_rule_names_is_warned_of_once(layermem, grow):
     assert "no rule of the net names stage 'foo'; its stages are dummy" in " ".join(staged.err.split())
 
 
+@pytest.mark.whole
 def test_each_of_several_ranks_fits_a_larger_batch(layermem):
     words = ("fit", "--net", NET, "--budget", "1MiB", "--strategies", "liveness")
     shared, alone = ("--ranks", "4"), ("--iter-size", "4")
@@ -139,6 +141,7 @@ def test_options_that_fit_prints_give_plan_the_same_batch_for_a_recurrent_net(la
     assert layermem("plan", "--net", net, *options.split(), "--strategy", largest[0], "--budget", "64KiB").code == 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("which", [("--net", NET), ("--solver", "prototxt/digits/solver.prototxt")])
 def test_the_options_of_other_nets_are_their_batch_and_are_not_printed(layermem, which):
     words = ("--budget", "4MiB", "--strategies", "liveness,caffe")
@@ -151,6 +154,7 @@ def test_the_options_of_other_nets_are_their_batch_and_are_not_printed(layermem,
     assert nothing["options"] == []
 
 
+@pytest.mark.whole
 def test_a_smaller_batch_that_takes_less_time_for_each_item_is_named(layermem):
     words = ("fit", "--net", CIFAR, "--budget", "30MiB", "--strategies", "auto,liveness")
     rows = json.loads(layermem(*words, "--json").out)["strategies"]

@@ -75,6 +75,7 @@ def ranks(*parts: list[str]) -> list[str]:
     return words
 
 
+@pytest.mark.whole
 @needs_mpi
 def test_ranks_write_the_files_of_one_process_and_one_of_them_reports(solver):
     hashes = []
@@ -91,7 +92,7 @@ def test_ranks_write_the_files_of_one_process_and_one_of_them_reports(solver):
 
 
 @needs_mpi
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize(
     "options, code, text",
     [

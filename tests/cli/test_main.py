@@ -178,7 +178,7 @@ def run_shell(command, prototxt, **environment):
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment}, errors="replace")
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("verb", ["show", "plan"])
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encoding, verb):
@@ -187,7 +187,7 @@ def test_a_letter_that_standard_output_cannot_encode_is_escaped(prototxt, encodi
     assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in ended.stdout
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize("verb", ["plan --json", "compare --strategies caffe"])
 def test_a_closed_stream_is_an_empty_one(prototxt, verb, closed):
@@ -226,6 +226,7 @@ def test_what_the_system_refuses_is_one_sentence_wherever_it_does(layermem, monk
     assert ended.code == 2 and says in ended.sentence
 
 
+@pytest.mark.samples(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 @pytest.mark.parametrize("limit, code", [("-s 256", 4), ("-s 8192", 0), ("-v 170000", 2)])
 def test_a_machine_of_small_limits_gets_a_sentence(limit, code, tmp_path):

@@ -5,6 +5,8 @@ import os
 from datetime import date
 from types import SimpleNamespace
 
+import pytest
+
 from layermem.api import build_net, job_of
 from layermem.planning.costs import read_costs, write_costs
 from layermem.planning.gpus import TargetGpu, find_gpu
@@ -35,6 +37,7 @@ def test_compare_measures_once_for_all_strategies(layermem, tmp_path):
     assert found == json.loads(layermem("compare", *NET, "--costs", path, *names).out)
 
 
+@pytest.mark.whole
 def test_fit_measures_each_largest_size(layermem):
     words = ("fit", *NET[:2], "--budget", "2MiB", "--strategies", "liveness", "--json")
     (modelled,), (measured,) = (json.loads(layermem(*words, *more).out)["strategies"] for more in ((), ("--measure",)))

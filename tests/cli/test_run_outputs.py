@@ -4,10 +4,13 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from layermem.report.read_log import curves, last_training, read_records
+from layermem.cli.run_outputs import RunOutputs
+from layermem.integrations.page.training import training_page
+from layermem.report.read_log import current_start, curves, last_training, read_records
 from tests.cli.test_train import started
 
 
@@ -27,6 +30,36 @@ def test_a_run_is_logged_from_its_start_to_its_end(layermem, solver, tmp_path):
     assert end["status"] == "done" and end["iteration"] == 3
     assert end["predicted_peak_bytes"] == end["measured_peak_bytes"] == start["predicted_peak_bytes"]
     assert end["measured_peak_bytes"] <= start["budget_bytes"]
+
+
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_another_budget_is_recorded_and_a_refused_one_too(layermem, solver, tmp_path, monkeypatch, ending):
+    path, budget, texts = tmp_path / f"run.{ending}", tmp_path / "budget.txt", ["40%", "1KiB", "100%"]
+    budget.write_text("45%")
+
+    def record(self, event):
+        if type(event).__name__ == "Stepped" and texts:
+            budget.write_text(texts.pop(0))
+        recorded(self, event)
+
+    recorded = RunOutputs.record
+    monkeypatch.setattr(RunOutputs, "record", record)
+    ended = layermem("train", "--solver", solver(), "--budget-file", budget, "--iterations", 4, "--log", path)
+    assert ended.code == 0
+    found = read_records(str(path))
+    changes = [each for each in found if each["event"] == "budget"]
+    assert [each["iteration"] for each in changes] == [1, 2, 3]
+    assert [each["before_bytes"] for each in changes] == [found[0]["budget_bytes"]] + [changes[0]["budget_bytes"]] * 2
+    assert changes[1]["refusal"].startswith("budget 1.00 KiB is below the minimum of 'auto', 741 KiB")
+    assert changes[0]["refusal"] is changes[2]["refusal"] is None
+    last, now = changes[-1], current_start(found)
+    assert (now["budget_bytes"], now["predicted_peak_bytes"]) == (last["budget_bytes"], last["predicted_peak_bytes"])
+    assert found[-1]["predicted_peak_bytes"] == last["predicted_peak_bytes"]
+    assert all(each["text"] in " ".join(ended.out.split()) for each in changes)
+    page = training_page(str(path), found)
+    assert dict(page["facts"])["budget"].endswith(f"({last['budget_bytes']:,} bytes)")
+    assert page["notes"][-3:] == [each["text"] for each in changes]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
@@ -105,6 +138,54 @@ def test_an_output_that_is_taken_away_is_said_and_the_training_goes_on(tmp_path,
         said = " ".join(run.stderr.read().split())
     assert run.returncode == 0 and (tmp_path / "s_iter_200.solverstate").exists()
     assert said.startswith(f"layermem: warning: {output[1]} was removed, moved or replaced while the run wrote to it")
+
+
+FULL = """
+import errno, os, sys
+write, limit = os.write, 4000
+def until_full(file, data):
+    if os.fstat(file).st_size > limit:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(file, data)
+os.write = until_full
+from layermem.cli import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.csv"])
+def test_a_full_disk_of_the_log_ends_the_training_with_a_snapshot(tmp_path, name):
+    words, streams = ("--log", name, "--log-every", "1"), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started(tmp_path, 500, words=words, program=FULL, **streams) as run:
+        out, said = run.communicate()
+    assert run.returncode == 2 and " ".join(said.split()) == (
+        f"layermem: {name}: cannot be written: No space left on device; free some space or use another path"
+    )
+    [state] = tmp_path.glob("s_iter_*.solverstate")
+    iteration = int(state.stem.rpartition("_")[2])
+    assert 1 < iteration < 500 and "resume with     layermem train" in out
+    assert (tmp_path / name).read_bytes().endswith(b"\n")
+
+
+FULL_OUTPUT = """
+import os
+from layermem.solver.training import Training
+solve = Training.solve
+def on_a_full_disk(self, **words):
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    solve(self, **words)
+Training.solve = on_a_full_disk
+from layermem.cli import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is of Linux")
+def test_a_full_disk_of_standard_output_ends_the_training_with_a_snapshot(tmp_path):
+    with started(tmp_path, 500, program=FULL_OUTPUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        _, said = run.communicate()
+    assert run.returncode == 2 and said.startswith("layermem: cannot write the output: No space left on device")
+    assert len([*tmp_path.glob("s_iter_*.solverstate")]) == 1
 
 
 @pytest.mark.parametrize("lost", ["a file", "nothing that may be entered"])

@@ -24,7 +24,7 @@ def storage(request: pytest.FixtureRequest) -> tuple[str, str]:
     return "--storage", request.param
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(16)
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_first_line_names_a_storage_that_is_not_fp32(layermem, verb, storage):
     narrow, wide = layermem(*VERBS[verb], *storage), layermem(*VERBS[verb], "--storage", "fp32")
@@ -41,6 +41,7 @@ def test_json_has_the_storage_and_fewer_bytes(layermem, verb, storage):
     assert peaks[0] < peaks[1]
 
 
+@pytest.mark.samples(2)
 def test_a_larger_batch_fits(layermem, storage):
     words = ("fit", *LARGE, "--budget", "200MiB", "--strategies", "liveness", "--json")
     narrow, wide = (json.loads(layermem(*words, *each).out) for each in (storage, ()))

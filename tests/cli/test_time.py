@@ -131,6 +131,7 @@ def test_nothing_is_measured_in_no_iterations(layermem):
     assert layermem("time", "--net", NET, "--iterations", "0").code == 2
 
 
+@pytest.mark.whole
 def test_a_stage_that_no_rule_names_is_warned_of_as_in_plan(layermem):
     words = ("time", "--net", NET, "--batch", "2", "--iterations", "1", "--json")
     plain, staged = layermem(*words), layermem(*words, "--stage", "dumy")

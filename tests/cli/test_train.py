@@ -246,8 +246,8 @@ def test_train_takes_shapes_for_noise_only_and_says_that_it_is_noise(layermem, p
     assert "the data are noise of seed 3" in layermem("train", "--solver", solver, "--data", "noise:3", *shapes).out
 
 
-def started(tmp_path, iterations, prefix="s", more="", words=(), **streams):
-    """A training in a process of its own, which waits a moment in each iteration."""
+def started(tmp_path, iterations, prefix="s", more="", words=(), program=None, **streams):
+    """A training in a process of its own, of the code `program` if there is one."""
     net = """
         layer { name: "d" type: "DummyData" top: "x" top: "label" dummy_data_param {
                 shape { dim: [2, 3] } shape { dim: 2 } } }
@@ -257,7 +257,8 @@ def started(tmp_path, iterations, prefix="s", more="", words=(), **streams):
     text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: {iterations} display: 1 {more}'
     text += f' snapshot_prefix: "{prefix}"'
     (tmp_path / "solver.prototxt").write_text(text)
-    command = [sys.executable, "-m", "layermem", "train", "--solver", "solver.prototxt", "--device", "cpu", *words]
+    main = ["-m", "layermem"] if program is None else ["-c", program]
+    command = [sys.executable, *main, "train", "--solver", "solver.prototxt", "--device", "cpu", *words]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=tmp_path, text=True, env=variables, **streams)
 
@@ -301,3 +302,32 @@ def test_the_last_lines_name_the_best_weights_and_the_run_ends_without_better_on
     assert lines["best weights"].startswith(f"{best}  (iteration 2, accuracy = ")
     assert lines["weights"] == str(tmp_path / "digits_iter_6.caffemodel")
     assert f"--weights {best}" in lines["test with"] and best.exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+def test_a_signal_lets_a_training_look_at_its_budget_file_at_any_moment(tmp_path):
+    budget = tmp_path / "budget.txt"
+    budget.write_text("1GiB")
+    with started(tmp_path, 10**6, words=("--budget-file", str(budget)), stdout=subprocess.PIPE) as run:
+        assert "budget 1.00 GiB" in run.stdout.readline()  # before its first iteration
+        run.send_signal(signal.SIGUSR1)
+        expected = ["there is still a budget of 2.00 GiB: ", "there is a budget of 2.00 GiB: "]
+        for line in run.stdout:
+            if "Iteration 3," in line:
+                budget.write_text("2GiB")
+            if expected and expected[-1] in line:
+                expected.pop()
+                budget.write_text("1")
+                run.send_signal(signal.SIGUSR1)
+                run.send_signal(signal.SIGUSR1)
+            if not expected:
+                break
+        run.send_signal(signal.SIGTERM)
+        run.stdout.read()
+    assert run.returncode == 128 + signal.SIGTERM and not expected
+
+
+def test_a_budget_file_that_is_not_there_is_refused_without_another_budget(layermem, solver, tmp_path):
+    words = ("train", "--solver", solver(), "--budget-file", tmp_path / "none", "--iterations", 1)
+    assert layermem(*words).sentence.endswith("none: no such file; give an existing budget file")
+    assert layermem(*words, "--budget", "50%").code == 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import lmdb
 import numpy as np
 from google.protobuf import text_format
 
+from layermem.data.transform import Transform
+from layermem.ops import ByteImages
 from layermem.proto.schema import BlobProto, Datum, LayerParameter
 
 
@@ -19,6 +21,12 @@ def layer(text: str):
 
 def images(count: int, channels: int = 3, height: int = 6, width: int = 5, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, channels, height, width), np.uint8)
+
+
+def in_bytes(transform: Transform, images: Sequence[np.ndarray], first: int) -> ByteImages | None:
+    """The batch of `images` from sample `first` on, in bytes."""
+    windows = transform.windows(first, len(images))
+    return windows.in_bytes([windows.cut(index, image) for index, image in enumerate(images)])
 
 
 def datum(image: np.ndarray, label: int | None = 0):

@@ -10,7 +10,7 @@ from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.interactive.solver import Solver
 from layermem.proto.schema import TEST, TRAIN, message_class
-from tests.data.makers import datum, images, make_lmdb
+from tests.data.makers import datum, images, in_bytes, make_lmdb
 from tests.nets import solver_file
 
 TransformationParameter = message_class("TransformationParameter")
@@ -105,8 +105,8 @@ def test_a_sample_is_changed_by_the_seed_and_its_number_alone():
     whole = transform(text)(x, 0)
     assert np.array_equal(whole, np.concatenate([transform(text)(x[:3], 0), transform(text)(x[3:], 3)]))
     assert not np.array_equal(whole, transform(text, seed=2)(x, 0))
-    stored = transform(text).in_bytes(x, 0)
-    assert stored is not None and np.array_equal(stored.pixels[0], transform(text).in_bytes(x[:1], 0).pixels[0])
+    stored = in_bytes(transform(text), x, 0)
+    assert stored is not None and np.array_equal(stored.pixels[0], in_bytes(transform(text), x[:1], 0).pixels[0])
 
 
 def test_the_test_phase_is_not_changed():

@@ -72,6 +72,17 @@ def test_an_image_with_alpha_keeps_it_as_the_last_channel():
     assert decode(encoded(pixels))[:, 0, 0].tolist() == [30, 20, 10, 128]
 
 
+@pytest.mark.parametrize("mode, key", [("RGB", (10, 20, 30)), ("P", 0)])
+def test_a_png_with_a_transparent_colour_has_four_channels_as_in_opencv(mode, key):
+    image = Image.new("RGB", (2, 1), (10, 20, 30))
+    image.putpixel((1, 0), (40, 50, 60))
+    file = io.BytesIO()
+    (image.quantize(2) if mode == "P" else image).save(file, "PNG", transparency=key)
+    found = decode(file.getvalue())[:, 0].T.tolist()
+    assert sorted(found) in ([[30, 20, 10, 0], [60, 50, 40, 255]], [[30, 20, 10, 255], [60, 50, 40, 0]])
+    assert decode(file.getvalue(), color=True).shape == (3, 1, 2)
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"not an image", encoded(images(1)[0].transpose(1, 2, 0))[:70]], ids=["empty", "text", "cut short"]
 )

@@ -172,6 +172,7 @@ feed.close()
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_reads_on_with_a_thread_of_its_own():
     # In a separate process: a child that waits for a thread of its parent would stop this one as well.
@@ -187,3 +188,22 @@ def test_a_thread_that_waits_with_a_full_queue_ends_at_once(monkeypatch):
     began = time.monotonic()
     feed.close()
     assert time.monotonic() - began < 30 and not ours()
+
+
+def test_a_feed_that_fills_reads_all_that_it_may_hold_before_the_first_batch():
+    inner = Counting()
+    feed = Prefetch(inner, 3, fills=True)
+    assert feed.next()[0][0] == 0 and inner.number == 5  # one in use, 3 that wait, and the one that would be in hand
+    time.sleep(0.1)
+    assert inner.number == 5
+    assert feed.next()[0][0] == 1
+    wait_until(lambda: inner.number == 6)
+    feed.close()
+
+
+def test_a_feed_that_fills_gives_the_batches_before_an_error():
+    feed = Prefetch(Counting(bad=2), 4, fills=True)
+    assert [feed.next()[0][0] for _ in range(2)] == [0, 1]
+    with pytest.raises(InputError, match="is bad"):
+        feed.next()
+    feed.close()

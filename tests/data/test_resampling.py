@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from layermem.data.resampling import MODES, resample, taps
+from layermem.data.resampling import resample, taps
 from tests.data.makers import images
+
+MODES = ("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4")
 
 IMAGE = images(1, 3, 37, 53)[0]
 

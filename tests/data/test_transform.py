@@ -5,7 +5,7 @@ from google.protobuf import text_format
 from layermem.data.transform import Transform
 from layermem.errors import InputError
 from layermem.proto.schema import TEST, TRAIN, BlobProto, message_class
-from tests.data.makers import images, write_mean
+from tests.data.makers import images, in_bytes, write_mean
 
 KEY = (1, TRAIN, "data")
 TransformationParameter = message_class("TransformationParameter")
@@ -39,21 +39,21 @@ def test_the_mean_goes_before_the_scale():
 @pytest.mark.parametrize("others", ["", "scale: 0.017", "crop_size: 4 mirror: true scale: -0.3"])
 def test_images_in_bytes_stand_for_the_bits_of_the_transform(means, others, phase):
     x, each = list(images(20, height=9, width=6)), transform(f"{means} {others}", phase)
-    stored = each.in_bytes(x, 5)
+    stored = in_bytes(each, x, 5)
     assert stored.pixels.dtype == np.uint8 and stored.shape == each(x, 5).shape
     assert np.asarray(stored).tobytes() == each(x, 5).tobytes()
 
 
 def test_numbers_are_not_in_bytes():
     x = images(2)
-    assert transform("").in_bytes([x[0], x[1].astype(np.float32)], 0) is None
+    assert in_bytes(transform(""), [x[0], x[1].astype(np.float32)], 0) is None
 
 
 @pytest.mark.parametrize("others", ["", "crop_size: 4 mirror: true scale: 0.3"])
 def test_images_in_bytes_have_their_window_of_a_mean_image(others, tmp_path, rng):
     x = list(images(20, height=9, width=6))
     each = transform(f"{mean_file(tmp_path, rng.random((3, 9, 6)))} {others}", tmp_path=tmp_path)
-    assert np.asarray(each.in_bytes(x, 5)).tobytes() == each(x, 5).tobytes()
+    assert np.asarray(in_bytes(each, x, 5)).tobytes() == each(x, 5).tobytes()
 
 
 def test_one_mean_value_serves_all_channels():
@@ -198,3 +198,10 @@ def test_a_file_that_is_no_mean_is_refused(tmp_path, raw):
     with pytest.raises(InputError, match="mean image") as caught:
         transform('mean_file: "m"', tmp_path=tmp_path)
     assert caught.value.path == str(tmp_path / "m")
+
+
+def test_of_an_image_only_its_window_is_kept():
+    image = images(1, height=40, width=30)[0]
+    windows = transform("crop_size: 4").windows(0, 2)
+    assert all(windows.cut(index, image).base is None for index in range(2))  # no view of the whole image
+    assert transform("").windows(0, 1).cut(0, image) is image

@@ -73,6 +73,7 @@ def talk(case: str = "", **settings: object) -> str:
 needs_pycuda = pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="needs PyCUDA")
 
 
+@pytest.mark.samples(2)
 @needs_pycuda
 @pytest.mark.parametrize("streams", fake_driver.STREAMS)
 def test_spans_arrive_one_by_one_after_the_work_before_them(streams):

@@ -168,6 +168,7 @@ def test_launches_that_a_driver_refuses_are_refused(name, usual):
     assert usual[name] == EXPECTED[name]
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_launches_that_a_small_or_slow_gpu_refuses_are_refused(name):
     assert outcomes([name], **SETTINGS[name]) == {name: EXPECTED[name]}

@@ -60,12 +60,14 @@ def wrong_trials(image: str, missing: str | None, order: str, trials: int, seed:
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("order", fake_driver.STREAMS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_program_that_waits_where_it_must_is_right_in_every_order(elementwise, order, seed):
     assert wrong_trials(elementwise, None, order, 20, seed) == 0
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("missing", WAITS)
 def test_a_missing_wait_is_caught_by_lazy_streams(elementwise, missing):
     for order in WAITS[missing]:
@@ -124,6 +126,7 @@ def graph(image: str, order: str, *missing: str) -> str:
     return output(fake_driver.run(PROGRAMS / "graph.py", image, "40", *missing, streams=order))
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("order", fake_driver.STREAMS)
 def test_a_captured_program_may_be_launched_many_times(elementwise, order):
     assert graph(elementwise, order) == "0"

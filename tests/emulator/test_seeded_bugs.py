@@ -167,7 +167,7 @@ def is_right(y: np.ndarray, want: np.ndarray, bound: float) -> bool:
     return bool(np.linalg.norm(y - want) <= bound * np.linalg.norm(want))  # never where there is a NaN
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(16)
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 @pytest.mark.parametrize("case", CASES)
 def test_the_correct_kernel_passes_in_every_way(case, way):

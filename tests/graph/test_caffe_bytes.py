@@ -31,7 +31,7 @@ def built(name: str, phase: str) -> graph_net.Net:
     return build_net(f"prototxt/{name}/train_val.prototxt", phase)
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(6)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_totals_of_known_nets(name):
     result = caffe_bytes(built(name, "TRAIN"))
@@ -105,6 +105,7 @@ def test_adam_keeps_one_more_history():
     assert caffe_bytes(net, history_count=1).parameters == 3 * 4 * (2 * 48 + 2)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("name", "phase", "printed"),
     [

@@ -103,7 +103,7 @@ def test_weights_that_do_not_learn_do_not_need_the_bottom():
     assert warnings(inner % still, tail, side, end="f") == ()
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(9)
 @pytest.mark.parametrize("path", sorted(PROTOTXT.glob("*/train_val.prototxt")), ids=lambda path: path.parent.name)
 def test_no_net_in_prototxt_has_a_hazard(path):
     if path.stat().st_size < 2e5:

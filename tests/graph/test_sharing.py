@@ -116,7 +116,7 @@ def assert_same(one, other):
             assert np.array_equal(mine[name], theirs[name]), name
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(
     ("net", "fields"),
@@ -148,6 +148,7 @@ def test_every_number_of_ranks_gives_the_same_bits(net, fields, device, tmp_path
         assert_same(one, train_on(file, size, device))
 
 
+@pytest.mark.whole
 @pytest.mark.samples(4)
 @pytest.mark.parametrize(
     ("strategy", "budget"), [("auto", "55%"), ("recompute", None), ("nested", None), ("auto", "70%")]
@@ -159,6 +160,7 @@ def test_plans_of_ranks_change_no_bit(strategy, budget, tmp_path):
         assert_same(one, train_on(file, size, strategy=strategy, budget=budget))
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("slices", ["whole/2", "conv1..pool1/2"])
 def test_slices_of_micro_batches_change_no_bit(slices, tmp_path):
     file = solver_file("chain", tmp_path, iter_size=MICRO_BATCHES)

@@ -298,3 +298,13 @@ def test_parts_of_other_layers_are_in_no_list_of_types():
     with pytest.raises(InputError) as caught:
         Net(read_net_text('layer { name: "it" type: "Nothing" top: "y" }'), 0)
     assert "StateRead" not in str(caught.value) and " LSTM LSTMUnit " in str(caught.value)
+
+
+def test_a_sequence_of_more_steps_than_can_be_planned_is_refused_at_once():
+    text = """
+        layer { name: "x" type: "Input" top: "x" top: "cont" input_param {
+            shape { dim: 1000000 dim: 1 dim: 3 } shape { dim: 1000000 dim: 1 } } }
+        layer { name: "it" type: "RNN" bottom: "x" bottom: "cont" top: "y" recurrent_param { num_output: 5 } }
+    """
+    with pytest.raises(InputError, match="layer 'it' has 1,000,000 time steps, each of which is planned; give at most"):
+        Net(read_net_text(text), 0)

@@ -48,7 +48,7 @@ def test_the_largest_number_is_that_of_a_look_at_all_in_few_looks(most, data):
     assert len(looks) <= 2 or start != answer
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("budget_bytes", [400_000])
 @pytest.mark.parametrize("strategy", ["sublinear", "liveness", "recompute", "recompute-approx", "auto", "nested"])
 def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_budget(strategy, budget_bytes):
@@ -59,6 +59,7 @@ def test_the_fit_is_the_largest_of_all_sizes_whose_placed_plan_is_within_the_bud
     assert fit.report.peak_bytes == outcomes[fit.size].peak_bytes <= budget_bytes
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("strategy", ["liveness", "recompute-approx"])
 def test_the_fit_is_the_largest_for_a_net_whose_ops_grow_with_its_batch_too(strategy, tmp_path):

@@ -113,7 +113,11 @@ def test_tests_snapshots_and_ends_have_caffes_words():
         "Snapshotting to HDF5 file a.caffemodel.h5",
         "Snapshotting solver state to HDF5 file a.solverstate.h5",
     ]
-    assert said(events.Restored(7, "a.solverstate")) == ["Restoring previous solver status from a.solverstate"]
+    assert said(events.Restored(7, "a.solverstate")) == [
+        "Restoring previous solver status from a.solverstate",
+        "SGDSolver: restoring history",
+    ]
+    assert said(events.RateDropped(7, 2)) == ["MultiStep Status: Iteration 7, step = 2"]
     assert said(events.FinalLoss(9, 0.5)) == ["Iteration 9, loss = 0.5"]
     assert said(events.Finished(9, early=True)) == ["Optimization stopped early."]
     assert said(events.Finished(9, early=False)) == ["Optimization Done."]

@@ -3,7 +3,7 @@
 import pytest
 
 from layermem.errors import InputError
-from layermem.report.read_log import Curve, curves, last_training, read_records
+from layermem.report.read_log import Curve, current_start, curves, last_training, read_records
 
 
 def start(iteration=0, resumed_from=None):
@@ -30,6 +30,13 @@ def test_a_resumed_run_replaces_the_iterations_that_it_makes_again():
 
 def test_a_new_run_replaces_all_before_it():
     assert last_training([start(), train(0, 1.0), start(), train(0, 2.0)]) == [start(), train(0, 2.0)]
+
+
+def test_the_plan_of_now_is_that_of_the_last_change_of_the_budget():
+    first, other = {**start(), "budget_bytes": 9, "seed": 1}, {"event": "budget", "iteration": 4, "budget_bytes": 5}
+    now = current_start([first, train(3, 1.0), other, train(4, 1.0)])
+    assert {name: now[name] for name in first} == {**first, "budget_bytes": 5}
+    assert current_start([first, other, start(2, "s")]) == start(2, "s") and current_start([]) == {}
 
 
 def test_curves_have_a_net_a_kind_and_a_name():

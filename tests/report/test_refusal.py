@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from layermem.api import build_net
 from layermem.backends.base import get_device
 from layermem.data import probe
 from layermem.errors import BudgetError
@@ -64,13 +66,28 @@ def test_a_refusal_of_a_saved_plan_suggests_every_strategy_that_fits(job):
     assert re.search(r"minimum of the saved plan, .*(?s:.)*fits +.*hybrid ", str(report.explain_refusal()))
 
 
-def test_a_refusal_says_that_slices_were_not_tried_where_layers_could_run_in_them():
+def test_a_refusal_says_what_slices_of_the_batch_would_do():
+    net = build_net(Path(__file__).parents[2] / "prototxt" / "digits" / "train_val.prototxt")
+    job = net_job(net, StepOptions(device="reference", costs=model_costs("reference")))
+
+    def slices(budget_bytes):
+        return [
+            text for name, text in evaluate(job, "auto", budget_bytes).explain_refusal().details if name == "slices"
+        ]
+
+    least = evaluate(job.with_slices("auto"), "auto", 256).peak_bytes
+    assert least < evaluate(job, "auto", 256).peak_bytes
+    assert slices(least) == [f"none; with --slices auto a plan fits, in {format_bytes(least)}"]
+    assert slices(256) == ["none; no plan fits with --slices auto either"]
+
+
+def test_a_refusal_says_nothing_of_slices_that_cannot_be_made_or_were_asked_for():
     device, costs = get_device("reference"), model_costs("reference")
     chain, normalized = (
         net_job(Net(read_net_text(NETS[name]), 0, probe=probe), StepOptions(device=device, costs=costs))
         for name in ("chain", "bn")
     )
-    assert "slices   none; --slices auto runs" in str(evaluate(chain, "auto", 256).explain_refusal())
+    assert "--slices" in str(evaluate(chain, "auto", 256).explain_refusal())
     assert "--slices" not in str(evaluate(normalized, "auto", 256).explain_refusal())
     assert "--slices" not in str(evaluate(chain.with_slices("whole/2"), "auto", 256).explain_refusal())
 

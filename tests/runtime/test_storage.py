@@ -75,7 +75,7 @@ def bits_of_caffe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, st
     return bits
 
 
-@pytest.mark.exhaustive(20)
+@pytest.mark.exhaustive(40)
 @pytest.mark.parametrize(("strategy", "nbytes"), PLANS)
 @pytest.mark.parametrize("name", NETS)
 def test_every_plan_and_every_size_of_parts_gives_the_same_bits(
@@ -111,7 +111,7 @@ def test_losses_are_close_to_those_of_fp32(device, name, tmp_path):
     np.testing.assert_allclose(narrow, wide, rtol=0.02)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize(("name", "cut"), [(name, cut) for name, cuts in SLICED.items() for cut in cuts])
 def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, monkeypatch):
     text = NETS[name].replace(*next(iter(WIDE.items())))
@@ -123,7 +123,7 @@ def test_slices_give_the_bits_of_the_whole_step(device, name, cut, tmp_path, mon
             assert trained(file, device, strategy=strategy, slices=cut) == bits
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize(
     "fields", [{"iter_size": 2}, {"iter_size": 3, "type": "Adam"}, {"clip_gradients": 0.1}], ids=str
 )

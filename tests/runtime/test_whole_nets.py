@@ -73,7 +73,7 @@ def running(text, strategy):
     return runner, [name.removesuffix(".diff") for name in gradients], run
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(12)
 @pytest.mark.parametrize("name", ALL)
 def test_every_gradient_of_a_net_agrees_with_central_differences(name):
     """Gradients of one plan are compared, and those of two others have the same bits."""

@@ -61,6 +61,7 @@ def test_the_tick_is_the_end_of_the_last_residency_in_its_bytes():
     assert free_from(rows[0], rows, TICKS) == 1
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("strategy, share", [("liveness", 1.0), ("auto", 0.6), ("auto", 0.5)])
 def test_a_net_copies_its_next_batch_before_a_step_ends(strategy, share):
     net = layermem.Net("prototxt/alexnet/train_val.prototxt", batch=64)

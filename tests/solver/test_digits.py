@@ -18,6 +18,7 @@ def digits(folder, **options):
     return Solver(file, **options)
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("device", "iterations", "accuracy", "loss"), [("reference", 100, 0.9, 0.3), ("cpu", 300, 0.975, 0.05)]
@@ -31,6 +32,7 @@ def test_half_of_what_caffe_takes_is_enough_to_learn_the_digits(device, iteratio
         assert solver.runner.measured_peak_bytes == solver.program.arena_bytes
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_strategies_and_budgets_write_the_same_snapshot_of_the_digits(device, tmp_path):
     runs = {

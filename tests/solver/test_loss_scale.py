@@ -205,7 +205,7 @@ def test_a_scale_grows_after_updates_in_a_row(device, tmp_path):
     assert any(isinstance(each, Note) and each.text.startswith("Iteration 0: loss scale 131072") for each in said)
 
 
-@pytest.mark.exhaustive(8)
+@pytest.mark.exhaustive(16)
 @pytest.mark.parametrize(
     "fields",
     [{}, {"clip_gradients": 30.0}, {"iter_size": 2}, {"iter_size": 3, "clip_gradients": 30, "type": "Adam"}],
@@ -222,6 +222,7 @@ def test_no_plan_and_no_slices_change_a_bit(device, text, fields, tmp_path):
         assert run(file, device, strategy=strategy, slices=slices) == result, strategy
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("clip", [-1, 50.0])
 def test_no_number_of_ranks_changes_a_bit(clip, folder):  # noqa: F811
     """An overflow of one micro-batch is that of all ranks."""

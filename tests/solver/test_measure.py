@@ -18,6 +18,7 @@ def job():
     return net_job(build_net("prototxt/digits/train_val.prototxt", batch=2), StepOptions(device=DEVICE))
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("budget", [None, "75%"])
 def test_every_op_that_some_plan_within_the_budget_runs_is_timed(job, budget):
     measured, graph = measure_step(job, DEVICE, budget=budget, iterations=1), job.graphs[0]

@@ -30,8 +30,9 @@ def test_layers_have_caffes_shapes_and_files_name_every_layer(parameters):
     layers = parameters.layers()
     assert [blob.shape for blob in layers["conv1"]] == [(4, 3, 3, 3), (4,)]
     assert "pool1" not in layers
-    kind, blobs = parameters.file_layers()["pool1"]
-    assert (kind, blobs) == ("Pooling", [])
+    layer, blobs = parameters.file_layers()["pool1"]
+    assert (layer.type, layer.phase, layer.pooling_param.kernel_size, blobs) == ("Pooling", 0, 2, [])
+    assert (list(layer.bottom), list(layer.top)) == (["conv1"], ["pool1"])
 
 
 def test_written_values_are_read_back_and_other_layers_keep_theirs(parameters):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import h5py
@@ -13,9 +14,11 @@ from google.protobuf import text_format
 import layermem
 from layermem.backends import base
 from layermem.backends.base import get_device
+from layermem.data.datum_source import pages_bytes
+from layermem.data.images import decoding_bytes
 from layermem.data.opening import held_bytes
 from layermem.interactive.solver import Solver
-from layermem.proto.schema import LayerParameter, SolverParameter
+from layermem.proto.schema import AnnotatedDatum, Datum, LayerParameter, SolverParameter
 from layermem.solver import process_memory
 from layermem.solver.process_memory import (
     CANDIDATE_OP_BYTES,
@@ -30,6 +33,8 @@ from layermem.solver.process_memory import (
     uses_hdf5,
 )
 from layermem.utils.free_memory import FreeMemory
+from tests.data.makers import datum, images, make_lmdb
+from tests.data.test_images import encoded
 from tests.nets import solver_file
 
 MIB = 2**20
@@ -84,6 +89,53 @@ def test_batches_that_wait_are_counted_with_the_one_that_is_read_and_the_one_in_
     assert held_bytes(LayerParameter(type="Input"), ((2, 3), (2,))) == 32
 
 
+def test_a_database_holds_pages_and_the_record_that_is_decoded(tmp_path):
+    pixels = images(1, height=300, width=400)[0]
+    raw = encoded(pixels.transpose(1, 2, 0), "JPEG")
+    stored = Datum(encoded=True, data=raw, label=1)
+    for name, record in (("encoded", stored), ("raw", datum(pixels, 1))):
+        folder = make_lmdb(tmp_path / name, [record])
+        param = LayerParameter(type="Data", top=["x", "y"])
+        param.data_param.source, param.data_param.batch_size = str(folder), 2
+        batches = 4 * (2 * 3 * 4 * 4 + 2) * (4 + 2)
+        decoding = decoding_bytes(raw) if name == "encoded" else 0
+        read = pages_bytes(folder) + 3 * len(record.data) + decoding
+        assert held_bytes(param, ((2, 3, 4, 4), (2,))) == read + batches
+
+
+def test_noise_and_arrays_take_one_batch_in_place_of_data(tmp_path):
+    batch = 4 * (64 * 64 + 64)
+    net = layermem.Net("prototxt/digits/train_val.prototxt")
+    definition = layermem.plan(net).job.nets[0]
+    assert process_memory._batch_bytes(definition) >= 6 * batch
+    arrays = {"data": np.zeros((9, 1, 8, 8), np.float32), "label": np.zeros(9, np.float32)}
+    for options in (replace(definition.options, noise=True), replace(definition.options, arrays=arrays)):
+        definition.options = options
+        assert process_memory._batch_bytes(definition) == batch
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the numbers of the runtime are those of Linux")
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("kind", ["Data", "AnnotatedData"])
+def test_a_run_on_large_photos_takes_what_was_expected(tmp_path, kind):
+    """Photos of which one, decoded, is larger than a batch, and batches larger than the reading of them."""
+    y, x = np.mgrid[:1600, :1600].astype(np.uint8)
+    stored = Datum(encoded=True, data=encoded(np.stack([x, y, x], -1), "JPEG"), label=1)
+    records = [stored if kind == "Data" else AnnotatedDatum(type=0, datum=stored)] * 8
+    resize = "" if kind == "Data" else "resize_param { prob: 1 resize_mode: WARP height: 256 width: 256 }"
+    make_lmdb(tmp_path / "db", records)
+    (tmp_path / "net.prototxt").write_text(
+        f'layer {{ name: "d" type: "{kind}" top: "data" transform_param {{ crop_size: 256 {resize} }}\n'
+        f'  data_param {{ source: "{tmp_path / "db"}" backend: LMDB batch_size: 8 }} }}\n'
+        'layer { name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param { global_pooling: true } }\n'
+        'layer { name: "ip" type: "InnerProduct" bottom: "p" top: "ip" inner_product_param { num_output: 2 } }\n'
+        'layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }\n'
+    )
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text('net: "net.prototxt" base_lr: 1e-6 lr_policy: "fixed" max_iter: 4 snapshot_after_train: false\n')
+    _check_run("--solver", str(solver))
+
+
 def test_the_parts_are_those_of_the_program(tmp_path):
     with Solver(solver_file("chain", tmp_path), device="cpu", strategy="inter", spill=tmp_path) as solver:
         expected = expected_memory(solver.nets.all, solver.program, solver.device)
@@ -132,6 +184,7 @@ def test_a_run_takes_what_was_expected(tmp_path, net, budget):
     _check_run(*words)
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the numbers of the runtime are those of Linux")
 def test_a_run_without_bytecode_in_files_takes_what_was_expected(tmp_path):
     words = "--solver", "prototxt/digits/solver.prototxt", "--iterations", "2"

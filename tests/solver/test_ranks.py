@@ -121,7 +121,7 @@ def test_no_number_of_ranks_changes_a_bit_of_activations_in_16_bits(name, net, s
         assert all(measured == predicted for predicted, measured, _, _ in results)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(18)
 @pytest.mark.parametrize("strategy", ["liveness", "recompute", "auto"])
 @pytest.mark.parametrize("budget", ["100%", "50%", "30%"])
 def test_no_strategy_and_no_budget_changes_a_bit_of_what_ranks_learn(strategy, budget, folder):

@@ -8,7 +8,7 @@ import pytest
 from layermem.backends.reference import ReferenceDevice
 from layermem.interactive.solver import Solver
 from layermem.solver.checks import check_solver
-from layermem.solver.rules import defaulted, learning_rate, rate_drops
+from layermem.solver.rules import defaulted, learning_rate, rate_drop, rate_drops
 from tests.nets import solver_file
 
 # ---- learning rates ------------------------------------------------------------------------------------------------
@@ -56,6 +56,9 @@ def test_the_drops_of_step_and_multistep_are_what_caffe_calls_the_current_step(t
 def test_equal_stepvalues_drop_one_after_the_other_as_in_caffe(tmp_path):
     twice = solver_file("chain", tmp_path, lr_policy="multistep", gamma=0.1, stepvalue=[2, 2, 3, 7]).message
     assert [rate_drops(twice, i) for i in range(9)] == [0, 0, 1, 2, 3, 3, 3, 4, 4]
+    assert [rate_drop(twice, i) for i in range(9)] == [0, 0, 1, 2, 3, 0, 0, 4, 0]
+    steps = solver_file("chain", tmp_path, lr_policy="step", gamma=0.1, stepsize=2).message
+    assert not any(rate_drop(steps, i) for i in range(9))
 
 
 def test_a_number_of_the_policy_that_is_left_out_is_noted(tmp_path):

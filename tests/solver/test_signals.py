@@ -46,6 +46,19 @@ def test_sigterm_is_left_alone_unless_it_has_an_effect():
         assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.parametrize("of_ranks", [False, True])
+@pytest.mark.parametrize("sigusr1", [None, "budget"])
+def test_sigusr1_has_its_effect_and_of_ranks_that_of_sighup_too(sigusr1, of_ranks):
+    requests, before = Requests(), signal.getsignal(signal.SIGUSR1)
+    with Signals(requests.append, requests.pending, "stop", "snapshot", sigusr1=sigusr1, of_ranks=of_ranks):
+        if sigusr1 is None and not of_ranks:
+            assert signal.getsignal(signal.SIGUSR1) == before
+            return
+        os.kill(os.getpid(), signal.SIGUSR1)
+    assert requests == ["budget"] * (sigusr1 is not None) + ["snapshot"] * of_ranks
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
 def test_the_handlers_from_before_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)]
     with Signals(lambda effect: None, lambda: False, sigint="stop", sighup="snapshot"):

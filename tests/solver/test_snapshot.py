@@ -146,7 +146,7 @@ def test_layers_of_one_name_and_of_none_are_saved_apart_and_resume_to_the_same_b
 # ---- resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize(
     ("net", "fields"),
     [(net, {}) for net in NETS]

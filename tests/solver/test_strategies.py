@@ -47,7 +47,7 @@ def snapshot_of_caffe(tmp_path_factory):
     return trained
 
 
-@pytest.mark.exhaustive(10)
+@pytest.mark.exhaustive(20)
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "caffe"])
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize(("net", "variant"), CASES)
@@ -57,7 +57,7 @@ def test_every_strategy_writes_the_same_snapshot(net, variant, device, strategy,
     assert solver.runner.measured_peak_bytes == solver.runner.arena.nbytes == solver.program.arena_bytes
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("strategy", ["liveness", "intra", "inter", "hybrid"])
 @pytest.mark.parametrize("net", ["residual", "inception"])
 def test_at_the_least_budget_it_trains_to_the_same_bits_and_one_byte_below_it_is_refused(net, strategy, tmp_path):
@@ -92,7 +92,7 @@ LANGUAGE_MODEL = """
 """
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("budget", ["50%", "28%"])
 @pytest.mark.parametrize("strategy", ["recompute", "auto"])
 def test_an_lstm_learns_the_same_bits_in_half_of_caffes_bytes_and_in_less_resumed_too(strategy, budget, tmp_path):

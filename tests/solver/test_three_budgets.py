@@ -125,6 +125,7 @@ def _kind(schedule, residency):
     return buffer.kind if buffer is not None else None
 
 
+@pytest.mark.whole
 @pytest.mark.samples(9)
 def test_every_strategy_at_three_budgets_writes_the_same_snapshot(net, device, tmp_path):
     """A plan that several strategies or budgets share runs only once."""

@@ -163,6 +163,14 @@ def test_parameters_start_by_seed_layer_and_index_whatever_else_the_net_holds(tm
     assert (first == again).all() and not (first == other).any()
 
 
+@pytest.mark.parametrize("max_iter, saved", [(0, []), (1, [1]), (2, [2]), (3, [2, 3])])
+def test_a_snapshot_at_the_end_is_left_out_where_one_is_due_by_the_interval(tmp_path, max_iter, saved):
+    fields = {"max_iter": max_iter, "snapshot": 2, "snapshot_after_train": True}
+    with Solver(solver_file("chain", tmp_path, **fields), device="reference") as solver:
+        solver.solve()
+    assert sorted(path.name for path in tmp_path.glob("*.solverstate")) == [f"run_iter_{i}.solverstate" for i in saved]
+
+
 def test_a_test_that_is_broken_off_gives_its_batches_back(tmp_path):
     def stop_in_the_test(event):
         if isinstance(event, events.Testing) and event.iteration == 3 and not stopped:

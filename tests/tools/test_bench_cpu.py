@@ -272,6 +272,7 @@ def test_layermem_reports_every_step_of_its_turn_planned_with_measured_costs(tmp
     assert report["bytes"] > 2**20 and "of `caffe`" in report["note"]
 
 
+@pytest.mark.whole
 def test_layermem_runs_with_the_options_of_a_plan(tmp_path):
     options = "--strategy intra --storage bf16 --slices whole/2"
     ended = bench("--serve", "mnist:4", options, str(tmp_path / "none.csv"), "--steps", "1")

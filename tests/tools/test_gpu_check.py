@@ -475,6 +475,7 @@ def step_on_fake_driver(tmp_path, name: str, **settings: object) -> tuple[subpro
     return done, list(read_rows(into).values())
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path):
     """A kernel with too many registers is refused at its launch, and nothing else is affected."""
@@ -615,6 +616,7 @@ def test_counters_are_read_from_what_ncu_prints():
     assert not list(ncu.rows_of(ncu.table_of("==ERROR== ERR_NVGPUCTRPERM")))
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_ncu_is_run_over_a_score_of_kernels(tmp_path, monkeypatch):
     """A program named ncu runs its arguments and prints the text above."""

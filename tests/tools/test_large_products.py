@@ -183,6 +183,7 @@ def test_one_wrong_bit_of_a_kernel_is_a_row_that_names_it(tmp_path):
         assert found[name]["passed"] is False and found[name]["says"].startswith(f"{kernel}: 1 of "), name
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_one_wrong_bit_of_a_candidate_is_a_row_of_tiles(tmp_path):
     into, kernel = tmp_path / "tiles.jsonl", "convolution_tf32_sm90a.conv_dgrad_128x64_v4"

@@ -65,7 +65,8 @@ def test_the_wheel_from_the_source_archive_holds_what_the_package_reads_and_no_t
     nets = {
         f"layermem/example_nets/{path.relative_to(ROOT / 'prototxt')}" for path in ROOT.glob("prototxt/*/*.prototxt")
     }
-    assert names >= modules | nets | {
+    pages = {f"layermem/pages/{path.relative_to(ROOT / 'docs')}" for path in ROOT.glob("docs/**/*.md")}
+    assert names >= modules | nets | pages | {
         "layermem/proto/caffe.bin",
         "layermem/py.typed",
         "layermem/cuda_kernels/convolution.cu",

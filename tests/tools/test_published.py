@@ -26,6 +26,7 @@ def test_the_page_has_every_published_step_and_where_it_is_from():
         assert name in gpus() and f"| {source} | [" in PAGE
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("net, way", [("vgg16", "amp"), ("resnet50", "tf32")])
 def test_the_page_states_what_the_model_predicts(net, way):
     for row, known in zip(published.rows(), rows_of_page()):

@@ -259,6 +259,7 @@ def test_a_module_that_hangs_costs_one_launch_and_every_step_goes_on_without_it(
     assert kernels_of(found["tiles"], passed=None) > {"convolution_tf32_sm90a.conv_fprop_256x128_v4"}
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_kernels_that_fault_everywhere_cost_a_few_launches_and_the_others_are_checked(steps_of):
     found = steps_of("smoke,correctness", fault="*.conv_dgrad*")

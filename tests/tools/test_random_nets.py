@@ -76,6 +76,7 @@ def forms_of_state(layer: Layer) -> set[tuple[str, bool]]:
     return {(layer.type, not state.isdisjoint((*step.writes, *step.updates)))} if state else set()
 
 
+@pytest.mark.whole
 def test_nets_soon_use_every_layer_with_state_whether_it_moves_or_not():
     """Such layers, including running averages, are taken from the case list."""
     layers = [

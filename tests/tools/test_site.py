@@ -96,6 +96,7 @@ def test_pages_of_the_repository_link_to_pages_of_the_site(site):
     assert 'href="architecture.html"' in contributing and 'href="changelog.html"' in contributing
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("width, theme", [(375, "dark"), (768, "light"), (1366, "dark"), (1600, "light")])
 def test_pages_can_be_read_at_every_width_and_in_both_themes(site, chromium, width, theme):
     contrast = (ROOT / "tests" / "contrast.js").read_text()

@@ -211,7 +211,7 @@ FREE = {  # methods without a lock: they read one value that never changes or ch
     layermem.Classifier: {"predict"},
     layermem.Detector: {"configure_crop", "crop", "detect_windows"},
     Solver.__mro__[1]: {"request", "iteration", "resumed_from", "loss", "seed", "graphs", "set_base_lr", "runner"},
-    Solver: {"iter", "base_lr", "rate", "add_callback"},
+    Solver: {"iter", "base_lr", "rate", "budget", "add_callback"},
     caffe.SGDSolver.__mro__[1]: {"kind", "lr", "add_callback", "share_weights"},
     layermem.Classifier.__mro__[1]: {"image_input", "outputs_of"},
 }

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from layermem.utils import free_memory as module
-from layermem.utils.free_memory import free_memory
+from layermem.utils.free_memory import free_memory, memory_pressure
 
 KIB, MIB = 2**10, 2**20
 
@@ -43,6 +43,27 @@ def test_the_limit_of_any_group_around_the_process_counts(system, version, liste
     group(system, f"{root}{where}", 700 * MIB, 300 * MIB, 50 * MIB, version)
     group(system, f"{root}/other", 1, 1, 0, version)
     assert free_memory() == (450 * MIB, "what the memory limit of this container leaves")
+
+
+def test_a_limit_to_which_a_group_is_slowed_down_counts_and_may_be_below_what_is_in_use(system):
+    system("proc/self/cgroup", "0::/a\n")
+    group(system, "groups/a", "max", 300 * MIB, 50 * MIB)
+    system("groups/a/memory.high", f"{400 * MIB}\n")
+    assert free_memory().nbytes == 150 * MIB
+    system("groups/a/memory.high", f"{200 * MIB}\n")
+    assert free_memory().nbytes == -50 * MIB
+
+
+def test_the_pressure_is_that_of_the_group_of_the_process(system):
+    assert memory_pressure() == 0
+    system("proc/self/cgroup", "0::/a/b\n")
+    assert memory_pressure() == 0
+    for folder, percent in (("a", "99.00"), ("a/b", "12.50")):
+        line = f"avg10={percent} avg60=1.00 avg300=0.00 total=1"
+        system(f"groups/{folder}/memory.pressure", f"some {line}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    assert memory_pressure() == 12.5
+    system("proc/self/cgroup", "3:memory:/a/b\n")
+    assert memory_pressure() == 0
 
 
 @pytest.mark.parametrize("limit", ["max", 2**63 - 4096])

@@ -1,13 +1,15 @@
+import ctypes
 import mmap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layermem.data.annotated_feed import AnnotatedLmdb
 from layermem.data.datum_source import HELD_BYTES
 from layermem.data.lmdb_source import LmdbSource
 from layermem.proto.schema import AnnotatedDatum
-from layermem.utils.mapped_pages import release_pages
+from layermem.utils.mapped_pages import discard, release_pages, trim_heap
 from tests.data.makers import datum, images, make_lmdb
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="pages are counted on Linux")
@@ -30,6 +32,7 @@ def mapped(path: Path, *, write: bool = False) -> mmap.mmap:
     return pages
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("name", ["a", "folder with spaces/a", "日本/a"])
 def test_pages_of_a_file_or_of_files_in_a_folder_are_given_back_and_read_again(tmp_path, name):
     file = tmp_path / name
@@ -58,13 +61,14 @@ def test_a_system_without_proc_keeps_its_pages(tmp_path, monkeypatch):
     release_pages(tmp_path)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(
     ("source", "read"),
     [
         (LmdbSource, LmdbSource.read),
         (LmdbSource, lambda source, count: [source.read_one() for _ in range(count)]),
         (LmdbSource, lambda source, count: list(source.datums())),
-        (AnnotatedLmdb, lambda source, count: source.read_annotated(count, typed=False)),
+        (AnnotatedLmdb, lambda source, count: source.read_annotated(count, lambda _, *each: each, typed=False)),
         (AnnotatedLmdb, AnnotatedLmdb.most_boxes),
     ],
     ids=["read", "read_one", "datums", "read_annotated", "most_boxes"],
@@ -80,3 +84,30 @@ def test_a_database_takes_little_memory_however_much_is_read(tmp_path, source, r
         most = max(most, resident(path))
     assert 0 < most <= HELD_BYTES < 60 * record.ByteSize()
     opened.close()
+
+
+def of_process() -> int:
+    """Bytes of this process that are resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_whole_pages_of_a_span_are_given_back_and_no_others():
+    array = np.full(64 * 2**20, 7, np.uint8)
+    begin = -array.ctypes.data % mmap.PAGESIZE + mmap.PAGESIZE
+    before = of_process()
+    discard(array.ctypes.data + begin - 1, 32 * 2**20 + 2)
+    assert before - of_process() > 31 * 2**20
+    assert not array[begin : begin + 32 * 2**20].any()
+    assert (array[:begin] == 7).all() and (array[begin + 32 * 2**20 :] == 7).all()
+    discard(array.ctypes.data + begin + 40 * 2**20 + 1, mmap.PAGESIZE)  # no whole page
+    assert (array[begin + 32 * 2**20 :] == 7).all()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the allocator keeps no pages, or for good")
+def test_freed_memory_that_the_allocator_keeps_is_given_back():
+    kept = [bytes(100_000) for _ in range(400)]
+    last = bytes(1000)  # above them, so that they are no end of the heap
+    del kept
+    before = of_process()
+    trim_heap()
+    assert before - of_process() > 20 * 2**20 and last is not None

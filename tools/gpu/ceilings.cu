@@ -1,4 +1,4 @@
-// What a GPU can do at best: arithmetic on registers alone, with nothing to wait for; and reading, with nothing to do.
+// The highest rates of a GPU: arithmetic on registers alone, with nothing to wait for; and reads, with no arithmetic.
 //   out [blocks] float written    launch   any grid, block 256, no shared memory
 //   x [count] float read          traffic  4 count bytes a round: from memory, a cache or the host, as count and x are
 //   work     rounds x CHAINS products a thread (FFMA) or a warp (mma), in CHAINS chains that do not depend on each other

@@ -1,4 +1,4 @@
-// What warpgroups can do at best: products of registers and shared memory, with nothing to load (ceilings.cu).
+// The highest rate of warpgroups: products of registers and shared memory, with nothing to load (ceilings.cu).
 //   out [blocks] float written    launch   any grid, block 256: two warpgroups; SHARED_BYTES of dynamic shared memory
 //   work     rounds x PRODUCTS products a warpgroup, 64 x 128 and 8 (tf32) or 16 (bf16) deep, added to the same sums
 #include "warpgroup.cuh"

@@ -255,9 +255,9 @@ class CudaDevice(Device):
             record, (AllGather, CopyOut, Feed, Python, ReduceScatter)
         )
 
-    def free_bytes(self, host_bytes: int = 0) -> int:
+    def free_bytes(self, host_bytes: int = 0, held_bytes: int = 0) -> int:
         if self.planned_spec is None:
-            return self.driver.free_bytes(host_bytes)
+            return self.driver.free_bytes(host_bytes) + held_bytes
         return self.planned_spec.free_bytes - page_table_bytes(host_bytes)
 
     def check_kernels(self, graphs: Sequence[Graph], say: Callable[[str], None]) -> bool:
@@ -270,7 +270,7 @@ class CudaDevice(Device):
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def arena(self, nbytes: int, *, poison: bool = False) -> CudaArena:
+    def arena(self, nbytes: int, *, poison: bool = False, persistent_bytes: int = 0) -> CudaArena:
         if poison and self.graph:
             raise InputError("a captured step cannot poison the bytes that it frees: leave out poison, or graph")
         return CudaArena(self.driver, nbytes, poison=poison)

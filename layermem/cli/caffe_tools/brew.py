@@ -74,7 +74,7 @@ def run(call: Call) -> int:
     }
     (action,) = call.words
     if action not in actions:
-        call.log.write("\n".join(["Available caffe actions:", *(f"\t{name}" for name in actions)]), "caffe.cpp:78", "E")
+        call.log.write("\n".join(["Available caffe actions:", *(f"\t{name}" for name in actions)]), "caffe.cpp:81", "E")
         raise InputError(f"Unknown action: {action}")
     for flag in FLAGS:
         if flag.name not in FLAGS_OF[action] and call.values[flag.name] != flag.default:
@@ -89,7 +89,7 @@ def train(call: Call) -> int:
     """Train a net, or go on from a snapshot."""
     arguments = call.group.agree(lambda: _train_arguments(call))
     code = train_verb.run_train(arguments, lambda solver: _train_log(call, solver))
-    return 0 if code == 128 + signal.SIGINT else code
+    return 0 if code in (128 + signal.SIGINT, 128 + signal.SIGHUP) else code
 
 
 def _train_arguments(call: Call) -> argparse.Namespace:
@@ -112,13 +112,15 @@ def _train_arguments(call: Call) -> argparse.Namespace:
 
 def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     """Log the beginning of a training; return the function that logs its events."""
-    from google.protobuf import text_format
+    from layermem.proto.text import caffe_text
 
     if is_quiet():
         return nullcontext(lambda event: None)
-    parameters = text_format.MessageToString(solver.param, as_utf8=True).rstrip()
+    parameters = caffe_text(solver.param).rstrip()
     call.log.write(f"Initializing solver from parameters: \n{parameters}", "solver.cpp:45")
     call.log.write(saved(solver.report))
+    for path in filter(None, call.text("weights").split(",")):
+        call.log.write(f"Finetuning from {path.strip()}", "solver.cpp:72")
     if solver.resumed_from:
         call.log.write(f"Resuming from {solver.resumed_from}", "caffe.cpp:235")
     call.log.write("Starting Optimization", "caffe.cpp:239")
@@ -132,7 +134,7 @@ def _train_log(call: Call, solver: Solver) -> AbstractContextManager[Callable[[E
 
 
 def saved(report: PlanReport) -> str:
-    """What the plan of a training takes and what Caffe would, in one line."""
+    """One line with the bytes of the plan of a training, and of Caffe's training."""
     from layermem.utils.units import format_bytes, format_share
 
     caffe = report.job.bvlc_bytes
@@ -183,18 +185,23 @@ def time(call: Call) -> int:
 
 
 def _log_times(call: Call, measured: MeasuredStep) -> None:
-    """Write the mean times of layers and passes, in ms, in Caffe's words."""
-    from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
+    """Write the times of layers and passes, in ms, in Caffe's words; a layer that the layer before it computes takes
+    0."""
+    from layermem.graph.ops import BACKWARD, FORWARD
     from layermem.solver.benchmark import times_by_layer
 
-    layers = [each for each in times_by_layer(measured.job.graphs[0], measured.step) if UPDATE not in each.seconds]
+    job = measured.job
+    spent = {each.name: each.seconds for each in times_by_layer(job.graphs[0], measured.step)}
+    of_first = {name.partition("+")[0]: seconds for name, seconds in spent.items()}
     kinds = ((FORWARD, "forward", 400), (BACKWARD, "backward", 403))
     call.log.write("Average time per layer: ", "caffe.cpp:397")
-    for each in layers:
+    times = []
+    for layer in job.nets[0].layers:
+        times.append(spent.get(layer.name, of_first.get(layer.name, {})))
         for kind, word, line in kinds:
-            text = f"{each.name:>10}\t{word}: {number(1e3 * each.seconds.get(kind, 0.0))} ms."
+            text = f"{layer.name:>10}\t{word}: {number(1e3 * times[-1].get(kind, 0.0))} ms."
             call.log.write(text, f"caffe.cpp:{line}")
-    forward, backward = (1e3 * sum(each.seconds.get(kind, 0.0) for each in layers) for kind, *_ in kinds)
+    forward, backward = (1e3 * sum(each.get(kind, 0.0) for each in times) for kind, *_ in kinds)
     call.log.write(f"Average Forward pass: {number(forward)} ms.", "caffe.cpp:408")
     call.log.write(f"Average Backward pass: {number(backward)} ms.", "caffe.cpp:410")
     call.log.write(f"Average Forward-Backward: {number(forward + backward)} ms.", "caffe.cpp:412")

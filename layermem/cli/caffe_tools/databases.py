@@ -5,21 +5,31 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, examples
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
-from layermem.data.databases import ImageOptions, Record, image_records, mean_content, mean_image, write_database
-from layermem.data.list_source import read_rows
+from layermem.data.database import open_database
+from layermem.data.databases import (
+    ImageOptions,
+    Record,
+    image_records,
+    image_rows,
+    mean_content,
+    mean_image,
+    write_database,
+)
 from layermem.data.raw_datasets import cifar_records, mnist_records, read_mnist, siamese_records
 from layermem.errors import InputError
 from layermem.report.log import number
 from layermem.utils.files import write_atomically
 
-BACKENDS = ("lmdb", "leveldb")
+OPENED = {"lmdb": "db_lmdb.cpp:35", "leveldb": "db_leveldb.cpp:18"}  # the place of a line of the log
 SEED = 0  # of random orders and pairs; Caffe's differ from run to run
 NOTED = 1000  # records between two lines of the log
 BACKEND = Flag("backend", "lmdb", "lmdb or leveldb")
@@ -27,13 +37,13 @@ BACKEND = Flag("backend", "lmdb", "lmdb or leveldb")
 
 def backend(name: str) -> str:
     """Return the name of a kind of database; InputError for others."""
-    if name not in BACKENDS:
+    if name not in OPENED:
         raise InputError(f"unknown database backend '{name}'; use lmdb or leveldb")
     return name
 
 
 def _convert_imageset(call: Call) -> int:
-    root, listing, out = call.words
+    root, listing, out, *_ = call.words
     height, width = (max(0, int(call.values[f"resize_{side}"])) for side in ("height", "width"))
     if bool(height) != bool(width):
         call.log.write("only one of resize_height and resize_width is given, so images keep their sizes", severity="W")
@@ -45,32 +55,39 @@ def _convert_imageset(call: Call) -> int:
         encode=call.text("encode_type") or None,
         shuffle=SEED if call.values["shuffle"] else None,
         check_size=bool(call.values["check_size"]),
+        as_caffe=True,
     )
     if call.values["shuffle"]:
-        call.log.write("Shuffling data", "convert_imageset.cpp:87")
-    call.log.write(f"A total of {len(read_rows(Path(listing), 1))} images.", "convert_imageset.cpp:90")
+        call.log.write("Shuffling data", "convert_imageset.cpp:86")
+    call.log.write(f"A total of {len(image_rows(Path(listing), options))} images.", "convert_imageset.cpp:89")
+    if options.encode and not options.encoded:
+        call.log.write("encode_type specified, assuming encoded=true.", "convert_imageset.cpp:92")
 
     def skip(error: InputError) -> None:
-        call.log.write(f"Could not open or find file {error}", "io.cpp:78", "E")
+        call.log.write(f"Could not open or find file {error}", "io.cpp:80", "E")
 
     records = image_records(Path(listing), options, skip=skip)
     kind = backend(call.text("backend"))
-    return _write(call, out, records, kind, "convert_imageset.cpp:141")
+    return _write(call, out, records, kind, "convert_imageset.cpp:153", NOTED)
 
 
 def _compute_image_mean(call: Call) -> int:
     backend(call.text("backend"))  # the files of a database show its kind
     database, *out = call.words
-    call.log.write("Starting iteration", "compute_image_mean.cpp:65")
+    with closing(open_database(Path(database), labels=False)) as source:
+        kind, count = source.kind.lower(), source.length
+    _log_opened(call, kind, database)
+    call.log.write("Starting iteration", "compute_image_mean.cpp:70")
     mean = mean_image(Path(database))
+    call.log.write(f"Processed {count} files.", "compute_image_mean.cpp:101")
     if out:
-        call.log.write(f"Write to {out[0]}", "compute_image_mean.cpp:101")
+        call.log.write(f"Write to {out[0]}", "compute_image_mean.cpp:108")
         write_atomically(out[0], mean_content(mean))
-    call.log.write(f"Number of channels: {len(mean)}", "compute_image_mean.cpp:107")
+    call.log.write(f"Number of channels: {len(mean)}", "compute_image_mean.cpp:114")
     for channel, values in enumerate(mean):
         total = np.add.accumulate(values.ravel(), dtype=np.float32)[-1]  # in Caffe's order
         value = total / np.float32(values.size)
-        call.log.write(f"mean_value channel [{channel}]: {number(value)}", "compute_image_mean.cpp:112")
+        call.log.write(f"mean_value channel [{channel}]: {number(value)}", "compute_image_mean.cpp:119")
     return 0
 
 
@@ -81,13 +98,13 @@ def _convert_mnist(call: Call) -> int:
     (rows, columns), pixels, _ = items
     call.log.write(f"A total of {len(pixels)} items.", "convert_mnist_data.cpp:88")
     call.log.write(f"Rows: {rows} Cols: {columns}", "convert_mnist_data.cpp:89")
-    return _write(call, out, mnist_records(items), kind, "convert_mnist_data.cpp:107")
+    return _write(call, out, mnist_records(items), kind, "convert_mnist_data.cpp:108")
 
 
 def _convert_siamese(call: Call) -> int:
     images, labels, out = call.words
     items = read_mnist(Path(images), Path(labels))
-    return _write(call, out, siamese_records(items, SEED), "leveldb", "convert_mnist_siamese_data.cpp:88")
+    return _write(call, out, siamese_records(items, SEED), "leveldb")
 
 
 def _convert_cifar(call: Call) -> int:
@@ -96,32 +113,37 @@ def _convert_cifar(call: Call) -> int:
     for name, train in (("train", True), ("test", False)):
         call.log.write(f"Writing {name.capitalize()}ing data", "convert_cifar_data.cpp:52")
         records = cifar_records(Path(folder), train=train)
-        _write(call, f"{out}/cifar10_{name}_{kind}", records, kind, "convert_cifar_data.cpp:79")
+        _write(call, f"{out}/cifar10_{name}_{kind}", records, kind)
     return 0
 
 
-def _write(call: Call, out: str, records: Iterable[Record], kind: str, place: str) -> int:
-    """Write a database, and log how many records it has now and then."""
+def _write(call: Call, out: str, records: Iterable[Record], kind: str, place: str = "", every: int = 0) -> int:
+    """Write a database, and log how many records it has after `every` of them, and at the end."""
 
     def counted() -> Iterator[Record]:
         count = 0
         for record in records:
             yield record
             count += 1
-            if count % NOTED == 0:
+            if every and count % every == 0:
                 call.log.write(f"Processed {count} files.", place)
-        if count % NOTED or not count:
+        if place and (not every or count % every):
             call.log.write(f"Processed {count} files.", place)
 
+    _log_opened(call, kind, out)
     write_database(Path(out), counted(), backend=kind)
     return 0
+
+
+def _log_opened(call: Call, kind: str, path: str) -> None:
+    call.log.write(f"Opened {kind} {path}", OPENED[kind])
 
 
 PROGRAMS = {
     "convert_imageset": Program(
         _convert_imageset,
         "ROOTFOLDER/ LISTFILE DB_NAME",
-        range(3, 4),
+        range(3, sys.maxsize),
         "convert_imageset.cpp:1",
         flags=(
             BACKEND,
@@ -146,7 +168,12 @@ PROGRAMS = {
         flags=(BACKEND,),
     ),
     "convert_mnist_siamese_data": Program(
-        _convert_siamese, "IMAGE_FILE LABEL_FILE DB_NAME", range(3, 4), "convert_mnist_siamese_data.cpp:1", usage_code=0
+        _convert_siamese,
+        "IMAGE_FILE LABEL_FILE DB_NAME",
+        range(3, 4),
+        "convert_mnist_siamese_data.cpp:1",
+        usage_code=0,
+        on_terminal=False,
     ),
     "convert_cifar_data": Program(
         _convert_cifar, "INPUT_FOLDER OUTPUT_FOLDER DB_TYPE", range(3, 4), "convert_cifar_data.cpp:1", usage_code=0

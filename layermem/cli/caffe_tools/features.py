@@ -7,13 +7,14 @@ source  Caffe tools/extract_features.cpp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
-from layermem.cli.caffe_tools.databases import backend
+from layermem.cli.caffe_tools.databases import NOTED, backend
 from layermem.cli.caffe_tools.devices import choose
 from layermem.cli.caffe_tools.program import Call, Program
 from layermem.data.databases import Record, new_database
@@ -23,7 +24,7 @@ from layermem.proto.schema import Datum
 from layermem.utils.environment import stated_options
 
 AXES = 4  # of a blob with N, C, H and W
-PLACE = "extract_features.cpp:130"
+PLACE = "extract_features.cpp:176"
 
 
 def _extract_features(call: Call) -> int:
@@ -34,6 +35,7 @@ def _extract_features(call: Call) -> int:
     if not count_text.isdecimal():
         raise InputError(f"{count_text} is no number of batches; give 1 or more")
     is_gpu = device[:1] == ["GPU"]
+    call.log.write(f"Using {'GPU' if is_gpu else 'CPU'}", "extract_features.cpp:62", "E")
     asked = (device[1:] or ["0"])[0] if is_gpu else ""
     choice = choose(call, asked, f"GPU {asked}")
     with ExitStack() as stack:
@@ -47,10 +49,16 @@ def _extract_features(call: Call) -> int:
                 for record in _records(blob, values[blob], numbers[index]):
                     put(record)
                     numbers[index] += 1
+                    if numbers[index] % NOTED == 0:
+                        _log_count(call, numbers[index], blob)
     for blob, number in zip(blobs, numbers):
-        call.log.write(f"Extracted features of {number} query images for feature blob {blob}", PLACE, "E")
+        _log_count(call, number, blob)
     call.log.write("Successfully extracted the features!", PLACE, "E")
     return 0
+
+
+def _log_count(call: Call, count: int, blob: str) -> None:
+    call.log.write(f"Extracted features of {count} query images for feature blob {blob}", PLACE, "E")
 
 
 def _net(model: str, weights: str, blobs: Sequence[str], device: str, index: int | None) -> Net:
@@ -83,8 +91,9 @@ PROGRAMS = {
     "extract_features": Program(
         _extract_features,
         "WEIGHTS NET BLOB[,BLOB...] DB_NAME[,DB_NAME...] BATCHES DB_TYPE [CPU|GPU] [DEVICE_ID]",
-        range(6, 9),
+        range(6, sys.maxsize),
         "extract_features.cpp:1",
+        has_flags=False,
         on_terminal=False,
     )
 }

@@ -2,31 +2,34 @@
 
     -name value   -name=value   --name value   --name=value      a text or a number
     -name   -noname   -name=false                                a flag that is on or off
-    --flagfile=FILE                                              flags from the lines of a file
+    --flagfile=F,F                                               flags from the lines of files
+    --fromenv=name,name   --tryfromenv=name                      flags from variables FLAGS_name of the environment
+    --undefok=name,name                                          names that may be unknown
     --                                                           the end of the flags
 
-The last of several values counts.  A dash within a name stands for an underscore.  Errors end with exit code 1.
+The last of several values counts.  A dash within a name stands for an underscore.  In a file of flags a value follows
+"=", unknown flags are skipped, and a line without a dash names the programs for which the flags after it are, with
+wildcards.
+
+source  gflags 2.2
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from layermem.errors import LayermemError
+from layermem.errors import InputError
 from layermem.utils.input_files import read_lines
 
 Value = str | int | bool
 INT_END = 2**31  # numbers are int32
+NUMBER = re.compile(r"\s*[-+]?[0-9]+|0[xX][0-9a-fA-F]+")
 TRUE, FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
-FLAG_FILE = "flagfile"
 MAX_DEPTH = 8  # of files of flags within files of flags
-
-
-class FlagError(LayermemError):
-    """A flag is unknown, lacks its value or has an impossible one."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -37,70 +40,143 @@ class Flag:
     default: Value
     help: str
 
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
 
-def parse_flags(words: Sequence[str], flags: Iterable[Flag]) -> tuple[dict[str, Value], list[str]]:
-    """Return the value of every flag, and the words that are no flags; FlagError for wrong ones."""
-    known = {flag.name: flag for flag in (*flags, Flag(FLAG_FILE, "", "a file of flags, one in a line"))}
-    values = {name: flag.default for name, flag in known.items()}
-    return values, _parse(list(words), known, values, 0)
-
-
-def _parse(words: list[str], known: Mapping[str, Flag], values: dict[str, Value], depth: int) -> list[str]:
-    """Set `values` to those in `words`, and return the words that are no flags."""
-    others: list[str] = []
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            return others + words
-        if not word.startswith("-") or word == "-":
-            others.append(word)
-            continue
-        text, equals, given = word[2 if word.startswith("--") else 1 :].partition("=")
-        flag, is_on = _find(text, known)
-        if isinstance(flag.default, bool):
-            values[flag.name] = _value(flag, given) if equals and is_on else is_on
-            continue
-        if not equals and not words:
-            raise FlagError(f"flag '--{flag.name}' is missing its argument; it is {flag.help}")
-        values[flag.name] = _value(flag, given if equals else words.pop(0))
-        if flag.name == FLAG_FILE:
-            _read_file(str(values[flag.name]), known, values, depth + 1)
-    return others
+    @property
+    def kind(self) -> str:
+        return "bool" if self.is_switch else "int32" if isinstance(self.default, int) else "string"
 
 
-def _find(text: str, known: Mapping[str, Flag]) -> tuple[Flag, bool]:
-    """Return the flag of a word without its dashes, and whether the word turns it on."""
-    name = text.replace("-", "_")
-    if name in known:
-        return known[name], True
-    positive = known.get(name.removeprefix("no"))
-    if name.startswith("no") and positive is not None and isinstance(positive.default, bool):
-        return positive, False
-    raise FlagError(f"unknown command line flag '{text}'")
+OWN = (  # flags of gflags itself
+    Flag("flagfile", "", "files of flags, one in a line"),
+    Flag("fromenv", "", "flags whose values are variables FLAGS_name of the environment"),
+    Flag("tryfromenv", "", "as fromenv, for variables that may be absent"),
+    Flag("undefok", "", "names of flags that may be unknown"),
+)
 
 
-def _value(flag: Flag, text: str) -> Value:
-    """Return `text` as a value of the flag's type."""
-    if isinstance(flag.default, bool):
-        if text.lower() in TRUE + FALSE:
-            return text.lower() in TRUE
-        raise FlagError(f"illegal value '{text}' specified for bool flag '{flag.name}'")
-    if isinstance(flag.default, int):
+def parse_flags(
+    words: Sequence[str], flags: Iterable[Flag], program: str = ""
+) -> tuple[dict[str, Value], list[str], list[str]]:
+    """Return the value of every flag, the words that are no flags, and what is wrong with others."""
+    parser = _Parser(flags, program)
+    others = parser.parse(list(words))
+    permitted = {*str(parser.values["undefok"]).split(",")} - {""}
+    errors = [text for name, text in parser.errors if not {name, name.removeprefix("no")} & permitted]
+    return parser.values, others, errors
+
+
+class _Parser:
+    """Sets the values of flags, and collects errors, each with the name of an unknown flag, or ""."""
+
+    def __init__(self, flags: Iterable[Flag], program: str):
+        self.known: Mapping[str, Flag] = {flag.name: flag for flag in (*flags, *OWN)}
+        self.values = {name: flag.default for name, flag in self.known.items()}
+        self.errors: list[tuple[str, str]] = []
+        self.program = program
+
+    def parse(self, words: list[str]) -> list[str]:
+        """Read a command line; return the words that are no flags."""
+        others: list[str] = []
+        while words:
+            word = words.pop(0)
+            if word == "--":
+                return words + others
+            if not word.startswith("-") or word == "-":
+                others.append(word)
+                continue
+            text, equals, given = word[2 if word.startswith("--") else 1 :].partition("=")
+            flag, is_on = self._find(text)
+            if flag is None:
+                self.errors.append((text, _unknown(text, self.known)))
+            elif flag.is_switch:
+                self._set(flag, given if equals and is_on else str(is_on))
+            elif equals or words:
+                self._set(flag, given if equals else words.pop(0))
+            else:
+                what = f"flag '{word}' is missing its argument; flag description: {flag.help}"
+                self.errors.append(("", what))
+        return others
+
+    def _find(self, text: str) -> tuple[Flag | None, bool]:
+        """Return the flag of a word without its dashes, and whether the word turns it on."""
+        name = text.replace("-", "_")
+        if name in self.known:
+            return self.known[name], True
+        positive = self.known.get(name.removeprefix("no")) if name.startswith("no") else None
+        return (positive if positive is not None and positive.is_switch else None), False
+
+    def _set(self, flag: Flag, text: str, depth: int = 0) -> None:
+        value = _value(flag, text)
+        if value is None:
+            self.errors.append(("", f"illegal value '{text}' specified for {flag.kind} flag '{flag.name}'"))
+            return
+        self.values[flag.name] = value
+        if flag.name == "flagfile":
+            for path in text.split(","):
+                self._read_file(path, depth + 1)
+        elif flag.name in ("fromenv", "tryfromenv"):
+            for name in text.split(","):
+                self._read_variable(name, is_needed=flag.name == "fromenv")
+
+    def _read_file(self, path: str, depth: int) -> None:
+        """Set the flags in the lines of a file."""
+        if depth > MAX_DEPTH:
+            self.errors.append(("", f"flagfile '{path}' is within {MAX_DEPTH} others; does it name itself?"))
+            return
         try:
-            number = int(text, 16 if text.lower().startswith("0x") else 10)
-        except ValueError:
-            number = INT_END
-        if not -INT_END <= number < INT_END:
-            raise FlagError(f"illegal value '{text}' specified for int32 flag '{flag.name}'")
-        return number
-    return text
+            lines = read_lines(path, what="file of flags")
+        except InputError as error:
+            self.errors.append(("", str(error)))
+            return
+        for line in _lines_of(lines, self.program):
+            text, equals, given = line[2 if line.startswith("--") else 1 :].partition("=")
+            flag, is_on = self._find(text)
+            if flag is not None and (equals or flag.is_switch):
+                self._set(flag, given if equals and is_on else str(is_on), depth)
+
+    def _read_variable(self, name: str, *, is_needed: bool) -> None:
+        """Set the flag `name` to the variable FLAGS_name."""
+        text = os.environ.get(f"FLAGS_{name}")
+        if name not in self.known:
+            self.errors.append((name, f"unknown command line flag '{name}' (via --fromenv or --tryfromenv)"))
+        elif text is not None:
+            self._set(self.known[name], text)
+        elif is_needed:
+            self.errors.append(("", f"FLAGS_{name} not found in environment"))
 
 
-def _read_file(path: str, known: Mapping[str, Flag], values: dict[str, Value], depth: int) -> None:
-    """Set `values` to the flags in the lines of a file; other lines are comments."""
-    if depth > MAX_DEPTH:
-        raise FlagError(f"flagfile '{path}' is within {MAX_DEPTH} others; does it name itself?")
-    lines = [line.strip() for line in read_lines(path, what="file of flags")]
-    for line in lines:
+def _unknown(text: str, known: Mapping[str, Flag]) -> str:
+    positive = known.get(text.replace("-", "_").removeprefix("no"))
+    if text.startswith("no") and positive is not None:
+        return f"boolean value ({text}) specified for {positive.kind} command line flag"
+    return f"unknown command line flag '{text}'"
+
+
+def _value(flag: Flag, text: str) -> Value | None:
+    """Return `text` as a value of the flag's type; None if it is none."""
+    if flag.is_switch:
+        return text.lower() in TRUE if text.lower() in TRUE + FALSE else None
+    if not isinstance(flag.default, int):
+        return text
+    if not NUMBER.fullmatch(text):
+        return None
+    number = int(text, 16 if text.lower().startswith("0x") else 10)
+    return number if -INT_END <= number < INT_END else None
+
+
+def _lines_of(lines: Iterable[str], program: str) -> Iterator[str]:
+    """The lines of a file of flags that are flags for the program."""
+    is_meant, was_flag = True, True
+    for line in map(str.strip, lines):
+        if not line or line.startswith("#"):
+            continue
         if line.startswith("-"):
-            _parse([line], known, values, depth)
+            was_flag = True
+            if is_meant:
+                yield line
+            continue
+        is_meant = (is_meant and not was_flag) or any(fnmatchcase(program, pattern) for pattern in line.split())
+        was_flag = False

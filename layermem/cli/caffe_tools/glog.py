@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from layermem.cli.caffe_tools.gflags import Flag, FlagError, Value, parse_flags
+from layermem.cli.caffe_tools.gflags import Flag, Value, parse_flags
 from layermem.report.log import NOTES, Log
 from layermem.utils.text import printable
 
@@ -57,8 +57,7 @@ def flags_of(environment: Mapping[str, str], *, on_terminal: bool) -> list[Flag]
         text = environment.get(f"GLOG_{flag.name}")
         default = on_terminal if flag.name == "alsologtostderr" and text is None else flag.default
         if text is not None:
-            with suppress(FlagError):  # glog ignores them
-                default = parse_flags([f"--{flag.name}={text}"], [flag])[0][flag.name]
+            default = parse_flags([f"--{flag.name}={text}"], [flag])[0][flag.name]  # glog ignores wrong ones
         found.append(Flag(flag.name, default, flag.help))
     return found
 

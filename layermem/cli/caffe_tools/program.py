@@ -1,4 +1,4 @@
-"""What a program of Caffe is: its flags, how it logs, and the function that it runs."""
+"""A program of Caffe: its flags, how it logs, and the function that it runs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Program:
     counts   the numbers of words that it takes
     usage_code    exit code with another number of words
     flags    its own flags, besides those of glog
+    has_flags     whether words with a dash are flags; otherwise all words are arguments, and the usage is in the log
     place    source file that lines of its log name
     on_terminal   whether all its lines are on standard error; otherwise errors, and the others in files
     """
@@ -63,4 +64,5 @@ class Program:
     place: str
     usage_code: int = USAGE
     flags: tuple[Flag, ...] = ()
+    has_flags: bool = True
     on_terminal: bool = True

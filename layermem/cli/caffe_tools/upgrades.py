@@ -9,48 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from layermem.cli.caffe_tools.program import Call, Program
 from layermem.errors import InputError
 from layermem.proto.schema import Message, NetParameter, SolverParameter
-from layermem.proto.text import decode, parse
+from layermem.proto.text import caffe_text, decode, parse
 from layermem.proto.upgrade import upgrade_net, upgrade_solver_type
 from layermem.utils.files import write_atomically
-from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
 
-UNREADABLE, NOT_UPGRADED = 2, 1  # exit codes
+UNREADABLE = 2  # exit code, of a file that is there
 MESSAGE_LIMIT = 2**31  # bytes
 
 
 @dataclass(frozen=True)
 class Upgrade:
-    """What one of the programs does: read a file, rewrite its message in place, and turn it into a file."""
+    """One of the programs: it reads a file, rewrites its message in place, and writes a file."""
 
     name: str  # of the message
+    form: str  # text or binary
+    place: str  # of lines of the log
     read: Callable[[str], Message]
     rewrite: Callable[[Message], object]
     content: Callable[[Message], bytes]
 
     def __call__(self, call: Call) -> int:
         source, target = call.words
+        if not exists(source):
+            raise InputError("no such file; give an existing one", path=source)
         try:
             message = self.read(source)
         except InputError as error:
-            call.log.write(f"Failed to parse input file as {self.name}: {error}", severity="E")
+            call.log.write(f"Failed to parse input {self.form} file as {self.name}: {error}", self.place, "E")
             return UNREADABLE
         before = message.SerializeToString(deterministic=True)
         try:
             self.rewrite(message)
         except InputError as error:
-            call.log.write(f"Encountered error(s) while upgrading: {error.at(path=source)}", severity="E")
-            return NOT_UPGRADED
+            raise error.at(path=source) from None
         if message.SerializeToString(deterministic=True) == before:
-            call.log.write(f"File already in latest proto format: {source}", severity="E")
+            call.log.write(f"File already in latest proto format: {source}", self.place, "E")
         write_atomically(target, self.content(message))
-        call.log.write(f"Wrote upgraded {self.name} to {target}")
+        call.log.write(f"Wrote upgraded {self.name} {self.form} proto to {target}", self.place)
         return 0
 
 
@@ -73,7 +76,7 @@ def _read_binary(path: str) -> Message:
 
 
 def _text(message: Message) -> bytes:
-    return text_format.MessageToString(message, as_utf8=True).encode()
+    return caffe_text(message).encode()
 
 
 def _binary(message: Message) -> bytes:
@@ -85,19 +88,23 @@ def _rewrite_net(net: Message) -> None:
     upgrade_net(net, [None] * len(net.layers or net.layer))
 
 
-def _program(upgrade: Upgrade, place: str) -> Program:
-    return Program(upgrade, "OLD_FILE NEW_FILE", range(2, 3), place)
+def _program(name: str, form: str, place: str, *steps: Callable[..., Any]) -> Program:
+    return Program(Upgrade(name, form, place, *steps), "OLD_FILE NEW_FILE", range(2, 3), place, has_flags=False)
 
 
 PROGRAMS = {
     "upgrade_net_proto_text": _program(
-        Upgrade("NetParameter", _read_text(NetParameter), _rewrite_net, _text), "upgrade_net_proto_text.cpp:1"
+        "NetParameter", "text", "upgrade_net_proto_text.cpp:49", _read_text(NetParameter), _rewrite_net, _text
     ),
     "upgrade_net_proto_binary": _program(
-        Upgrade("NetParameter", _read_binary, _rewrite_net, _binary), "upgrade_net_proto_binary.cpp:1"
+        "NetParameter", "binary", "upgrade_net_proto_binary.cpp:48", _read_binary, _rewrite_net, _binary
     ),
     "upgrade_solver_proto_text": _program(
-        Upgrade("SolverParameter", _read_text(SolverParameter), upgrade_solver_type, _text),
-        "upgrade_solver_proto_text.cpp:1",
+        "SolverParameter",
+        "text",
+        "upgrade_solver_proto_text.cpp:49",
+        _read_text(SolverParameter),
+        upgrade_solver_type,
+        _text,
     ),
 }

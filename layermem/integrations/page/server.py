@@ -25,7 +25,7 @@ from layermem.integrations.page.data import log_page
 from layermem.integrations.page.html import page_html
 from layermem.integrations.page.planned import SECTIONS, Planned
 from layermem.integrations.page.training import training_page
-from layermem.report.read_log import last_training, read_records
+from layermem.report.read_log import current_start, last_training, read_records
 from layermem.report.records import Record
 
 ADDRESS = "127.0.0.1"
@@ -81,7 +81,7 @@ class Follower:
 
     def _section_of(self, changed: float) -> dict[str, object]:
         records = last_training(read_records(self.path))
-        if start := next((record for record in reversed(records) if record["event"] == "start"), None):
+        if start := current_start(records):
             self.on_run(start)
         return {**training_page(self.path, records), "changed": changed}
 

@@ -7,7 +7,8 @@
     left_out  results that were not computed, with the option that requests each
 
 A step of more than MAX_PLACED_OPS ops takes seconds for each plan.  Then fewer strategies and budgets are compared,
-and their plans are not placed: bytes are live bytes, which placement exceeds by 0.3 % at most (docs/benchmarks).
+and their plans are not placed: bytes are live bytes, which placement exceeds by 0.3 % at most
+(`layermem docs benchmarks/planning`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import isfinite
 
 from layermem.report.curves_picture import Panel, curves_picture
-from layermem.report.read_log import last_training
+from layermem.report.read_log import current_start, last_training
 from layermem.report.records import Record
 from layermem.utils.units import format_bytes, format_seconds
 
@@ -34,7 +34,7 @@ QUIET_WAITS = 5
 def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
     """The section `training` of a page: the last training of the log `path`."""
     last = last_training(records)
-    start = next((record for record in reversed(last) if record["event"] == "start"), {})
+    start = current_start(last)
     end = last[-1] if last and last[-1]["event"] == "end" else {}
     picture = curves_picture(last)
     charts = [_chart(panel) for panel in picture.panels if panel.lines]
@@ -52,7 +52,7 @@ def training_page(path: str, records: Sequence[Record]) -> dict[str, object]:
         "charts": [*charts, *_speed(last)],
         "resumed": list(picture.resumed),
         "snapshots": sorted({r["iteration"] for r in last if r["event"] == "snapshot"}),  # type: ignore[type-var]
-        "notes": [str(record.get("text")) for record in last if record["event"] == "note"][-NOTES:],
+        "notes": [str(record.get("text")) for record in last if record["event"] in ("note", "budget")][-NOTES:],
     }
 
 

@@ -188,7 +188,7 @@ void LowerSets::keep_sets_ending_at(const StepGraph& graph, const std::vector<No
     tiers.resize(count);
 }
 
-// Of equal sets, the one of the lowest tier comes first and is kept.
+// Among equal sets, the one of the lowest tier comes first and is kept.
 void LowerSets::store_sorted(const std::vector<Bits>& sets, const std::vector<Family>& tiers) {
     // Sorted through an order of indices: swapping ints is cheaper than swapping bit vectors.
     std::vector<int> cardinality(sets.size());

@@ -239,7 +239,7 @@ def test_every_file_with_barriers_has_a_program():
     assert {file for file in files if any(places(file))} == PROGRAMS.keys()
 
 
-@pytest.mark.samples(8)
+@pytest.mark.samples(24)
 @pytest.mark.parametrize("file", PROGRAMS)
 def test_a_barrier_that_is_left_out_shows(file):
     first: dict[str, int] = {}  # of a place, the number of a program before which none reaches it

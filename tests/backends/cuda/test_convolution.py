@@ -212,7 +212,7 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
     ).check_once()
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize(
     "shape, precision",
     [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 40, 18, 18), each) for each in ("tf32", "bf16"))],

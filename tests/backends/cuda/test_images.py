@@ -128,6 +128,7 @@ def test_a_net_learns_the_same_bits_from_images_in_bytes_and_in_numbers(solver, 
 UNAWAITED = STAGED.replace("streams, upload =", "device.driver.wait = lambda *events: None\nstreams, upload =")
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="PyCUDA is not installed")
 def test_a_batch_that_does_not_wait_for_its_bytes_shows():
     right, wrong = (run(program, DIGITS, "0", "1", "liveness", streams="random") for program in (STAGED, UNAWAITED))

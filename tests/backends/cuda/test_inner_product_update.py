@@ -68,6 +68,7 @@ def test_every_update_rule_runs_by_bands(rule, rng, monkeypatch):
         assert value.tobytes() == joined[role].tobytes(), role
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_bands_stay_in_bounds_and_have_no_races(way, rng, monkeypatch):
     both_ways(learned(3, 7, 131, "SGD"), rng, monkeypatch, way)

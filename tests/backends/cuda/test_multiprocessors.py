@@ -56,6 +56,7 @@ def step(size: int, storage: str, what: str, multiprocessors: int) -> tuple[dict
     return grids, blobs
 
 
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("storage", ["fp32", "bf16"])
 @pytest.mark.parametrize("multiprocessors", [78, 114])
 def test_as_many_blocks_run_as_the_gpu_takes_at_once(multiprocessors, storage):

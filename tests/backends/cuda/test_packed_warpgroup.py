@@ -92,6 +92,7 @@ def test_they_stay_in_bounds_and_have_no_races(way):
     assert check(case_of("taps and phases"), "bf16", replace(HOPPER, mode=way.mode, order=way.order), exact=True) >= 3
 
 
+@pytest.mark.whole
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("order, copies", [("forward", "early"), ("reverse", "late"), ("shuffled", "either")])
 def test_a_block_goes_on_to_its_next_tile(order, copies, monkeypatch):
@@ -100,6 +101,7 @@ def test_a_block_goes_on_to_its_next_tile(order, copies, monkeypatch):
     assert check(case_of("several tiles, more stages than the ring has"), "bf16", way, exact=True) >= 3
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("mode", ["plain", "race"])
 def test_bits_of_a_relu_end_the_data_gradient(mode, accumulate, rng):
@@ -328,6 +330,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
+@pytest.mark.whole
 @pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):

@@ -117,6 +117,7 @@ def record_in(folder: Path) -> dict[str, str]:
     return json.loads(file.read_text())
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_no_family_but_those_of_other_sums_changes_a_bit_and_each_may_be_off(monkeypatch):
     bits = {}
@@ -166,6 +167,7 @@ def test_packed_products_and_warpgroups_are_replaced(checking, monkeypatch):
     assert answer == without(monkeypatch, "packed", **settings)
 
 
+@pytest.mark.whole
 @needs_pycuda
 @pytest.mark.parametrize(
     "module, remedy", [("convolution_tf32", "use --precision fp32"), ("normalization", "use --device cpu")]
@@ -188,6 +190,7 @@ def test_a_record_is_written_whole_and_one_that_cannot_be_read_is_as_good_as_non
     assert {each.suffix for each in checking.iterdir()} == {".json", ".lock"}
 
 
+@pytest.mark.whole
 @needs_pycuda
 def test_devices_check_lists_all_kernels(checking):
     done = layermem("devices", "--check", multiprocessors=1, capability=75, flip=any_of("depthwise"))

@@ -48,7 +48,7 @@ SPLITS = (
 )  # images of each: slices end at splits, within them, and one exchanges an open split for another
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("images", SPLITS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -60,6 +60,7 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, m
         Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0).check()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize(("name", "pieces"), [("35 windows", 2), ("64 windows", 2)])
 def test_slices_have_the_bits_of_images_in_pieces(name, pieces, monkeypatch):
     settings, shape = CONVOLUTIONS[name]
@@ -70,6 +71,7 @@ def test_slices_have_the_bits_of_images_in_pieces(name, pieces, monkeypatch):
             Slices(text, [shape], (each,) * (12 // each), adds=adds, overlaid=not adds).check()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("images", SPLITS)
 def test_gradients_are_added_when_they_are_complete(images, monkeypatch):
     settings, shape = CONVOLUTIONS["35 windows"]
@@ -139,6 +141,7 @@ def test_slices_of_blobs_in_16_bits_sum_the_stages_of_the_whole_batch(counts, pr
     Slices(text, [(12, 8, 7, 9)], counts, way=Way(precision=precision), storage="bf16").check()
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("mode", ["asan", "race"])
 def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
     settings, shape = CONVOLUTIONS["35 windows"]
@@ -165,6 +168,7 @@ def labels(shape: tuple[int, ...], classes: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, classes, shape).astype(np.float32)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("settings", ["", "loss_param { ignore_label: 1 }", "loss_param { normalization: FULL }"])
 @pytest.mark.parametrize("shape, of_labels", [((300, 3), (300,)), ((6, 3, 20, 30), (6, 20, 30))])
 def test_the_softmax_loss_is_that_of_the_whole_batch(shape, of_labels, settings):

@@ -97,7 +97,7 @@ def test_epilogues_are_those_of_every_gpu(name, precision):
     case_of(CASES[name], replace(HOPPER, precision=precision)).check()
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("tile", WARPGROUP_TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
 def test_every_tile_is_right_in_every_way_of_running_it(way, tile, monkeypatch):
@@ -176,6 +176,7 @@ def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_no_tile_and_no_grid_changes_a_bit(precision, monkeypatch):
     found = []
@@ -341,6 +342,7 @@ except driver.cuda.Error as error:
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not fake_driver.pycuda_is_installed(), reason="PyCUDA is not installed: `layermem setup-cuda`")
 def test_a_kernel_of_another_architecture_refuses_to_run(tmp_path, monkeypatch):
     module = "convolution_bf16_sm90a"
@@ -413,6 +415,7 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
     return arrays["y0"].tobytes()
 
 
+@pytest.mark.whole
 @pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """caffe train, test, time, device_query, on the digits."""
 
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,12 @@ def test_without_gpus_the_cpu_computes_the_batches_of_all_of_them(caffe, solver,
     assert lines[0] == lines[1] and lines[0]
 
 
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGTERM, 143)])
+def test_a_training_that_a_signal_stops_has_caffes_exit_code(caffe, monkeypatch, sent, code):
+    monkeypatch.setattr("layermem.cli.train.run_train", lambda arguments, log: 128 + sent)
+    assert caffe("train", "-solver", SOLVER).code == code
+
+
 def test_test_prints_each_batch_and_the_means(caffe, layermem, weights):
     run = caffe("test", "-model", NET, "-weights", weights, "-iterations", "2")
     ours = layermem("test", "--net", NET, "--weights", weights, "--iterations", "2").out.splitlines()
@@ -130,13 +137,15 @@ def test_test_prints_each_batch_and_the_means(caffe, layermem, weights):
     assert ours[0].startswith("Batch 0, accuracy = ") and any(line.startswith("Loss: ") for line in ours)
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_time_prints_caffes_lines_and_the_table(caffe, phase):
     run = caffe("time", "-model", NET, "-iterations", "2", "-phase", phase)
     assert run.code == 0
     forward = dict(re.findall(r"(\S+)\tforward: ([\d.e-]+) ms\.", run.text))
     backward = dict(re.findall(r"(\S+)\tbackward: ([\d.e-]+) ms\.", run.text))
-    assert {"pool1", "ip2", "loss"} <= forward.keys() == backward.keys()
+    layers = ["data", "conv1", "relu1", "pool1"]
+    assert [*forward][:4] == layers and {"ip2", "loss"} <= forward.keys() == backward.keys()
     means = dict(re.findall(r"Average (Forward pass|Backward pass|Forward-Backward): ([\d.e-]+) ms\.", run.text))
     for name, layers in (("Forward pass", forward), ("Backward pass", backward)):
         assert float(means[name]) == pytest.approx(sum(map(float, layers.values())), rel=1e-3)

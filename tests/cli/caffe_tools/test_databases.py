@@ -1,5 +1,6 @@
 """convert_imageset, compute_image_mean and the converters, beside bytes that are written by hand."""
 
+import io
 import struct
 from contextlib import closing
 
@@ -79,6 +80,56 @@ def test_encoded_images_are_the_files_themselves(caffe, images, tmp_path):
     words = ["--encode_type=jpg", f"{images}/", tmp_path / "list.txt", tmp_path / "jpg"]
     assert caffe("convert_imageset", *words).code == 0
     assert Datum.FromString(records(tmp_path / "jpg")[0][1]).data.startswith(b"\xff\xd8")
+
+
+def test_a_file_that_is_stored_keeps_its_colours_and_another_format_does_not(caffe, images, tmp_path):
+    colours = Image.new("RGB", (3, 2), (10, 20, 30))
+    for name in ("c.jpg", "c.jpeg"):
+        colours.save(images / name)
+    (tmp_path / "list.txt").write_text("a.png 3\nc.jpg 1\nc.jpeg 1\n")
+    files = [(images / name).read_bytes() for name in ("a.png", "c.jpg", "c.jpeg")]
+    for flags, kept in (("-encoded", [0, 1, 2]), ("-encode_type=JPG", [1, 2]), ("-encode_type=jpeg", [2])):
+        words = ["-gray", *flags.split(), f"{images}/", tmp_path / "list.txt", tmp_path / flags]
+        assert caffe("convert_imageset", *words).code == 0
+        data = [Datum.FromString(record).data for _, record in records(tmp_path / flags)]
+        assert [number for number in range(3) if data[number] == files[number]] == kept
+        assert all(Image.open(io.BytesIO(data[number])).mode == "L" for number in {0, 1, 2} - {*kept})
+
+
+def test_lines_of_the_list_are_read_as_by_caffes_tool(caffe, images, tmp_path):
+    lines = ["a.png 3", "", "a.png", "a.png  4", "a.png 1.7", "a.png x", " a.png 5", "a.png\t6", "a.png -2\r"]
+    (tmp_path / "list.txt").write_text("\n".join([*lines, "b c.png 99999999999", "a.png 7\n"]))
+    run = caffe("convert_imageset", f"{images}/", tmp_path / "list.txt", tmp_path / "db")
+    assert run.code == 0 and "A total of 11 images." in run.text and "Processed 7 files." in run.text
+    labels = {key: Datum.FromString(record).label for key, record in records(tmp_path / "db")}
+    assert labels == {
+        b"00000000_a.png": 3,
+        b"00000002_a.png": 0,
+        b"00000004_a.png": 1,
+        b"00000005_a.png": 0,
+        b"00000008_a.png": -2,
+        b"00000009_b c.png": 1215752191,
+        b"00000010_a.png": 7,
+    }
+
+
+def test_a_jpeg_that_is_cut_off_is_stored_as_far_as_it_goes(caffe, tmp_path):
+    y, x = np.mgrid[0:32, 0:32]
+    Image.fromarray((x * 8 + y).astype(np.uint8)).save(tmp_path / "whole.jpg")
+    whole = (tmp_path / "whole.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[:-60])
+    (tmp_path / "list.txt").write_text("whole.jpg 0\ncut.jpg 0\n")
+    assert caffe("convert_imageset", "-gray", f"{tmp_path}/", tmp_path / "list.txt", tmp_path / "db").code == 0
+    first, second = (np.frombuffer(Datum.FromString(record).data, np.uint8) for _, record in records(tmp_path / "db"))
+    assert np.array_equal(first[:256], second[:256]) and not np.array_equal(first, second)
+
+
+def test_an_image_that_cannot_be_encoded_ends_the_tool(caffe, images, tmp_path):
+    Image.new("L", (3, 2)).save(images / "a.gif")
+    (tmp_path / "list.txt").write_text("a.gif 3\n")
+    words = ["-encoded", "-resize_height=2", "-resize_width=2", f"{images}/", tmp_path / "list.txt", tmp_path / "db"]
+    assert "image 'a.gif' cannot be encoded as 'gif' again" in caffe("convert_imageset", *words).fatal
+    assert not (tmp_path / "db").exists()
 
 
 def test_one_side_alone_resizes_nothing_and_is_said(caffe, images, tmp_path):

@@ -87,4 +87,4 @@ def test_what_caffes_tool_refuses_aborts_and_writes_nothing(caffe, weights, tmp_
 
 def test_too_few_words_print_the_usage(caffe):
     run = caffe("extract_features", "a", "b")
-    assert run.code == 1 and "WEIGHTS NET BLOB" in run.out
+    assert run.code == 1 and run.log[0][0] == "E" and "WEIGHTS NET BLOB" in run.text

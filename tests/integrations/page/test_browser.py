@@ -30,6 +30,7 @@ layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_p
 )
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("size", ["phone", "laptop", "wide"])
 def test_the_page_draws_every_section_at_every_size(page, show, size):
     with show(page.as_uri(), size, "dark" if size == "wide" else "light") as shown:

@@ -106,6 +106,7 @@ def test_axes_take_the_unit_that_reads_well(most, seconds, unit):
 NAMES = "$x_{$", "<a href='https://example.org'>a</a>", "[/b]"
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_names_that_are_markup_are_drawn_as_they_are(recomputed, tmp_path, ending):
     image = pytest.importorskip("layermem.report.timeline_image", exc_type=ImportError)

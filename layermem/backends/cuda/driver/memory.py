@@ -62,6 +62,9 @@ class CudaArena(Arena):
         blob[...] = np.asarray(value).reshape(blob.shape)
         self.driver.write(self.address + offset, stored)
 
+    def discard(self, offset: int, nbytes: int) -> None:
+        """Do nothing: the allocation is freed as a whole."""
+
     def zero(self, offset: int, nbytes: int) -> None:
         self.driver.fill(self.address + offset, 0, nbytes)
 
@@ -79,3 +82,6 @@ class PinnedArena(Arena):
         self.bytes = driver.pinned(nbytes)
         if poison:
             self.bytes[:] = POISON
+
+    def discard(self, offset: int, nbytes: int) -> None:
+        """Do nothing: pinned pages stay where they are until they are freed."""

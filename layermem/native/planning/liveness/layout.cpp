@@ -215,7 +215,7 @@ void LayoutGraph::add_residencies(BufferId b, const Uses& uses, Layout& layout) 
             layout.residencies.push_back(residency);
             return;
         }
-        // What happens in the gap before the next use depends on that use too: without a read no bytes are needed.
+        // The decision for the gap before the next use depends on that use too: without a read no bytes are needed.
         const Decision decision = uses.decisions[use - uses.begin];
         if (decision == Decision::offload && next->reads) {
             residency.offloads = !on_host;

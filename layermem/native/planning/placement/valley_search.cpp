@@ -118,7 +118,7 @@ bool ValleySearch::open_decision(const Range& range, const BranchingOrder& order
         d.empty_upto = find_empty_upto(valley, range);
         for (ResidencyId r : skyline_.alive(d.section)) {
             if (!skyline_.is_unplaced(r) || skyline_.least_offset(r) > skyline_.level(d.section)) continue;
-            // Of equal residencies only the unplaced one with the lowest id is a candidate.
+            // Among equal residencies, only the unplaced one with the lowest id is a candidate.
             if (duplicate_of_[r] < 0 || !skyline_.is_unplaced(duplicate_of_[r])) candidates_.push_back(r);
         }
         auto key = [&](ResidencyId r) { return std::make_pair(-count_flush_walls(r, valley, range), order.rank[r]); };

@@ -16,7 +16,7 @@ Reachability::Reachability(const LowerSets& sets, SegmentGraph& graph, Bytes inp
                            Quanta max_recompute, Deadline& deadline)
     : min_kept_(sets.size(), kUnreached), from_(sets.size(), -1) {
     const SetIndex last = sets.size() - 1;
-    // What earlier segments keep is resident throughout a later one, so it is taken from the budget of its peak.
+    // The bytes kept by earlier segments stay resident throughout a later one, so its peak has less budget.
     auto visit_edges = [&](SetIndex from, Bytes kept, auto visit) {
         graph.for_each_edge(from, upto, CostBox{budget_bytes - kept, max_recompute}, deadline, visit);
     };

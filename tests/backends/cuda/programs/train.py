@@ -11,8 +11,10 @@ A run names a net of tests/nets.py or a solver file, and how many `steps`; what 
     storage     of its activations; part_bytes  those of a part of an op
     without     fused ops that the device does not have
     resume      steps after which a snapshot is saved and a new solver goes on from it
-An answer has the losses, a hash of all parameters, bytes of both arenas and those of the GPU that are taken, the graphs
-that were captured, and the rows that wait for other streams.
+    budgets     of the steps, in turn
+An answer has the losses, a hash of all parameters, bytes of both arenas and those of the GPU that are taken, the most
+of these at the end of an allocation, the graphs that were captured, the rows that wait for other streams, and whether
+the context, the streams and the modules of the first step are those of the last.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from layermem.backends.base import get_device
 from layermem.backends.cuda import CudaDevice
+from layermem.backends.cuda.driver.context import Driver
 from layermem.errors import LayermemError
 from layermem.interactive.solver import Solver
 from layermem.proto.read import read_solver
@@ -47,6 +50,7 @@ def run(
     precision: str = "fp32",
     storage: str = "fp32",
     part_bytes: int | None = None,
+    budgets: Sequence[object] = (),
     **options,
 ) -> dict:
     with tempfile.TemporaryDirectory() as folder:
@@ -74,9 +78,14 @@ def run(
                 options["snapshot"] = solver.snapshot()
                 steps -= resume
         with Solver(file, device=device, **options) as solver:
-            losses = []
-            for _ in range(steps):
+            losses, most, things = [], [0], []
+            if budgets:
+                watch(solver.device.driver, most)
+            for number in range(steps):
+                if budgets:
+                    solver.budget = budgets[number % len(budgets)]
                 solver.step(1)
+                things.append(of_driver(solver.device))
                 losses.append(float(solver.loss).hex())
             if finish:
                 solver.solve()  # its end: the loss of a last forward pass
@@ -86,20 +95,44 @@ def run(
                 for blob in blobs:
                     hashed.update(name.encode() + blob.tobytes())
             rows = solver.program.train.instructions
-            taken = 0
-            if isinstance(solver.device, CudaDevice):
-                with solver.device.driver.current():
-                    left, total = solver.device.driver.cuda.mem_get_info()
-                taken = total - left
+            taken = taken_bytes(solver.device.driver) if isinstance(solver.device, CudaDevice) else 0
             return {
                 "losses": losses,
                 "parameters": hashed.hexdigest(),
                 "arena": solver.runner.arena.nbytes,
                 "taken": taken,
+                "most": most[0],
+                "kept": all(each is things[-1][name] for name, each in things[0].items()),
                 "host": solver.program.host_bytes,
                 "graphs": sum(len(executor.calls.graphs) for executor in solver.runner.executors) if graph else 0,
                 "waits": [row.tick for row in rows if row.after],
             }
+
+
+def taken_bytes(driver: Driver) -> int:
+    with driver.current():
+        left, total = driver.cuda.mem_get_info()
+    return total - left
+
+
+def watch(driver: Driver, most: list[int]) -> None:
+    """Let `most` hold the most bytes that are taken behind an allocation."""
+    allocate = driver.allocate
+
+    def allocated(nbytes: int) -> object:
+        made = allocate(nbytes)
+        most[0] = max(most[0], taken_bytes(driver))
+        return made
+
+    driver.allocate = allocated
+
+
+def of_driver(device: object) -> dict[str, object]:
+    """Everything that a plan does not make."""
+    if not isinstance(device, CudaDevice):
+        return {}
+    driver = device.driver
+    return {"driver": driver, "context": driver.context, **driver.streams, **driver._modules}
 
 
 def answer(jobs: list[dict]) -> None:
