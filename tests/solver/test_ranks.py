@@ -6,7 +6,6 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
