@@ -67,11 +67,19 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache for the tests: the rates of spill files are kept there."""
+    folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LAYERMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+        patch.setenv("LAYERMEM_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def plans_of_one_test(cache: Path) -> Iterator[None]:
+    """Plans are kept for the rest of a test alone, so that no result depends on the tests before."""
+    yield
+    shutil.rmtree(cache / "plans", ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,12 +24,14 @@ result     the name of a strategy: its least MiB, "+" MiB on the host, and the r
            a command of layermem, such as `layermem plan --budget 30%`: its wall seconds, never compared
            others: RESULTS.  A heading without a name is `overhead`
 
-Cells of other columns are not changed.  A smaller number is better.  Exit code 1: some cell got worse.
+The cache of plans (layermem/planning/kept_plans.py) is not read.  Cells of other columns are not changed.  A smaller
+number is better.  Exit code 1: some cell got worse.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -340,6 +342,7 @@ def main() -> int:
     parser.add_argument("--print", action="store_true", help="print each row as it is now")
     parser.add_argument("--write", action="store_true", help="write what is now into the pages, after each row")
     options = parser.parse_args()
+    os.environ["LAYERMEM_CACHE"] = os.devnull  # a folder that cannot be made
     GraphStep.folder = options.graphs or Path()
     comparison = Comparison()
     for page in options.pages:

@@ -101,7 +101,7 @@ def differences(start: Record, report: PlanReport) -> Iterable[str]:
     elif isinstance(peak_bytes, int) and peak_bytes != report.peak_bytes:
         yield (
             f"The plan of the run has another peak, {format_bytes(peak_bytes)}: it has another budget or strategy, "
-            "other costs, or was made by another version."
+            "other costs, was made by another version, or a faster one has been found since."
         )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-Part = tuple[int, int]  # first row and number of rows
+Part = tuple[tuple[int, int], ...]  # the rows of a rank: runs of them, each by its first row and number of rows
 
 
 class Group:
@@ -73,22 +73,27 @@ class Group:
         error.is_agreed, error.is_reported = True, not self.is_first
         return error
 
-    def send_rows(self, rows: np.ndarray) -> None:
-        """Send rows to the first rank, which calls receive_rows; all other ranks make the same call."""
+    def send_rows(self, rows: np.ndarray, part: Part) -> None:
+        """Send the rows of `part` to the first rank, which calls receive_rows; all other ranks make the same call."""
         assert self.transport is not None
         import numpy as np  # a single rank needs no NumPy
 
         rows = np.ascontiguousarray(rows)
-        self.transport.exchange([(0, [(rows.ctypes.data, rows.nbytes)])] if rows.nbytes else [], []).wait()
+        row, begin = rows.nbytes // len(rows) if len(rows) else 0, rows.ctypes.data
+        spans = []
+        for _, count in part:
+            spans.append((begin, count * row))
+            begin += count * row
+        self.transport.exchange([(0, spans)] if rows.nbytes else [], []).wait()
 
     def receive_rows(self, out: np.ndarray, parts: Sequence[Part]) -> None:
         """Receive the rows of all other ranks into `out`, which is contiguous; `parts` are the rows of each rank."""
         assert self.transport is not None
         row = out.nbytes // len(out) if len(out) else 0
         messages = [
-            (rank, [(out.ctypes.data + first * row, count * row)])
-            for rank, (first, count) in enumerate(parts)
-            if rank != self.rank and count * row
+            (rank, [(out.ctypes.data + first * row, count * row) for first, count in part])
+            for rank, part in enumerate(parts)
+            if rank != self.rank and part and row
         ]
         self.transport.exchange([], messages).wait()
 

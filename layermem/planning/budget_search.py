@@ -3,8 +3,12 @@
 A strategy counts live bytes.  When placed, its plan may need a few more; then a plan for fewer bytes is requested:
 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
-            then halfway between that and the last request that failed, while a faster program may lie there; above
+             before these a step of a fixed ladder of budgets below, if that is nearer;
+             then halfway between that and the last request that failed, while a faster program may lie there; above
              its bytes, if its plan is the strategy's answer to all requests that it cannot meet
+
+Requests at least a step of a fixed ladder of budgets below the budget are rungs of it: neighbouring budgets try the
+same plans, so that more bytes do not lead to worse ones.
 
 Copies that hold spare bytes of the budget (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are hard
 to find.  If necessary, such a plan is placed with copies that hold no bytes, then with the highest limit that can be
@@ -197,11 +201,16 @@ class BudgetSearch(Generic[P]):
         return best or min(tried, key=lambda program: program.arena_bytes)
 
     def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
-        """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise."""
+        """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise.  Placement that
+        misses a target may reach a smaller one: the rung below the budget, which neighbouring budgets share."""
         program = self.build(plan, target_bytes=budget_bytes or 0)
-        if budget_bytes is None or not plan.copy_limit_bytes or program.arena_bytes <= budget_bytes:
+        if budget_bytes is None or program.arena_bytes <= budget_bytes:
             return program
-        return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
+        if plan.copy_limit_bytes:
+            return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
+        rung = targets_within(budget_bytes)[-1]
+        lower = self.build(plan, target_bytes=rung) if program.max_live_bytes <= rung else program
+        return min(program, lower, key=lambda each: each.arena_bytes)
 
     def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
         """`program`; if its copies hold no bytes, the fastest program found with copies that hold some, below this
@@ -298,6 +307,22 @@ def rungs_below(budget_bytes: int, count: int) -> list[int]:
     return [below[rung - 1] for rung in SETTINGS.rungs[:count] if rung <= len(below)]
 
 
+def targets_within(budget_bytes: int) -> list[int]:
+    """The targets of placement for a budget: the budget, and the rung of the ladder of requests below it."""
+    return [*dict.fromkeys([budget_bytes // ALIGN * ALIGN, rung_of(budget_bytes, 2 * budget_bytes) // ALIGN * ALIGN])]
+
+
+def ladder_step(budget_bytes: int) -> int:
+    """The distance of the rungs around a budget, on the ladder of requests."""
+    return (1 << max(0, budget_bytes.bit_length() - 1)) // SETTINGS.requests_per_octave
+
+
+def rung_of(request: int, budget_bytes: int) -> int:
+    """The rung below a request that is at least a step of the ladder below the budget; else the request."""
+    step = ladder_step(request) if request > 0 else 0
+    return request // step * step if 0 < step <= budget_bytes - request else request
+
+
 def fastest_under_budget(
     budget_bytes: int, first: P, build_for: Callable[[int], P], *, above_least: bool = True
 ) -> P | None:
@@ -317,11 +342,17 @@ def fastest_under_budget(
     least = best if above_least and best.max_live_bytes > request else None
     request = request if least is None else least.max_live_bytes
     good_enough = first.seconds * SETTINGS.as_good_seconds
+    near = min(over, max(1, ladder_step(budget_bytes)))
     for _ in range(SETTINGS.request_halvings):
-        if best.seconds <= good_enough or (too_much - request < over and best is not least):
+        if best.seconds <= good_enough or (too_much - request < near and best is not least):
             break
-        middle = (request + too_much) // 2
+        middle = rung_of((request + too_much) // 2, budget_bytes)
+        if middle <= request:
+            break
         program = build_for(middle)
+        if program is least and program.max_live_bytes > middle:
+            request = middle  # the strategy cannot meet this request either
+            continue
         if program.arena_bytes > budget_bytes or not _is_new(program, seen):
             too_much = middle
             continue
@@ -336,9 +367,10 @@ def _first_that_fits(
 ) -> tuple[P, int, int] | None:
     """The program of the first request that fits, that request, and the last request that failed; appends all programs
     to `seen`.  None if the strategy has no plan with so few bytes, or after too many requests."""
-    too_much = budget_bytes
-    for doubling in range(1, SETTINGS.request_doublings + 1):
-        request = budget_bytes - (over << doubling)
+    too_much, step = budget_bytes, ladder_step(budget_bytes)
+    distances = [over << doubling for doubling in range(1, SETTINGS.request_doublings + 1)]
+    distances = [step, *distances] if 0 < step < distances[0] else distances
+    for request in dict.fromkeys(rung_of(budget_bytes - distance, budget_bytes) for distance in distances):
         if request <= 0:
             return None
         program = build_for(request)

@@ -8,6 +8,7 @@ place       an offset for every residency                                    sch
 simulate    the predicted seconds of the step                                schedule/simulate.py
 join        updates that wait for each other become one launch               joined_updates.py
 check       proof that every instruction reads the values that it should     schedule/check.py
+keep        the plan, for later questions about the same step                kept_plans.py
 """
 
 from collections.abc import Sequence
@@ -15,13 +16,14 @@ from functools import partial
 
 from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.budget_search import BudgetSearch, targets_within
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.fusion_choice import FusionChoice
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.joined_updates import join_updates
-from layermem.planning.plan import Plan
+from layermem.planning.kept_plans import KeptPlan
+from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.registry import Choice, as_entry, default_strategy
 from layermem.planning.slice_search import choose_slices
 from layermem.schedule.arena_planner import ArenaPlanner
@@ -37,6 +39,21 @@ def plan_step(job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
     return choose_slices(Attempt.of(job, strategy, budget_bytes, Compiler))
 
 
+def place_kept(job: Job, strategy: Choice, budget_bytes: int, kept: KeptPlan) -> Attempt:
+    """The attempt with `job` in the slices of a plan that was found before, and its program; InputError, ValueError or
+    UnsafeSchedule if the program does not fit, or takes longer than it did."""
+    slices = saved_slices(kept.text)
+    step = (job.with_slices(slices) if slices else job).with_fingerprint(saved_fingerprint(kept.text))
+    compiler = Compiler(step.arena, strategy, step.hints)
+    plan = Plan.from_json(kept.text, step.graphs[0])
+    for target_bytes in (*targets_within(kept.budget_bytes), kept.arena_bytes):
+        program = compiler.build(plan, target_bytes)
+        is_within = program.arena_bytes <= budget_bytes and program.host_bytes <= kept.host_bytes
+        if is_within and program.seconds <= kept.seconds:
+            return Attempt(step, strategy, budget_bytes, Compiler, compiler, compiler.checked(program))
+    raise ValueError("the plan does not do what was kept of it")
+
+
 class Compiler(FusionChoice):
     """Compiles the graphs of an arena under a strategy or a saved plan, for any budget."""
 
@@ -47,9 +64,12 @@ class Compiler(FusionChoice):
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The result of FusionChoice.compile_fused(); `quick`: without a search for the minimum."""
         program = self.search.program(budget_bytes, search_minimum=not quick)
-        joined = join_updates(program, self.arena.layouts[0].live_profile, self.build)
-        self.arena.programs.check(joined, lambda: check(*joined.schedules))
-        return joined
+        return self.checked(join_updates(program, self.arena.layouts[0].live_profile, self.build))
+
+    def checked(self, program: Program) -> Program:
+        """`program`, whose schedules are proven to be safe."""
+        self.arena.programs.check(program, lambda: check(*program.schedules))
+        return program
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """Place one plan; the search for offsets ends once they need at most `target_bytes`."""

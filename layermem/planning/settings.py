@@ -19,6 +19,7 @@ class Settings:
     # ---- requests for fewer bytes, if a placed plan is over the budget (budget_search.py)
     request_doublings: int = 6  # requests below the budget, each twice as far below it as the one before
     first_request_share: int = 32  # the first is below the budget by at most this part of it
+    requests_per_octave: int = 256  # steps per octave of the ladder of requests
     request_halvings: int = 4  # between a request that fits and one that does not, for a faster program
     copy_limit_halvings: int = 7  # bisections of the highest copy limit that can be placed
     hopeful_seconds: float = 1.1  # times a program's: a plan with a lower estimate may be faster when placed

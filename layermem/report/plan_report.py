@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from math import inf
+from typing import TypeVar
 
-from layermem.errors import BudgetError, InputError
+from layermem.errors import BudgetError, InputError, LayermemError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
@@ -22,7 +24,9 @@ from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.job import AUTO_SLICES, NO_SLICES, Budget, Job, items_of
-from layermem.planning.pipeline import Compiler, plan_step
+from layermem.planning.kept_plans import FASTER as KEPT_FASTER
+from layermem.planning.kept_plans import KeptPlans
+from layermem.planning.pipeline import Compiler, place_kept, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
 from layermem.planning.slice_search import can_slice, may_fit_in_slices
@@ -35,15 +39,14 @@ from layermem.utils.files import PathName
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
+T = TypeVar("T")
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
-def _planned(attempt: Attempt, name: str, saved: Plan | None) -> PlanReport:
+def _planned(attempt: Attempt, name: str) -> PlanReport:
     """The report of an attempt, with its refusal where nothing fits the budget."""
     job, compiler, budget_bytes = attempt.job, attempt.compiler, attempt.budget_bytes
     try:
-        if saved is not None:
-            saved.validate(job.graphs[0])
         program = attempt.program()
     except BudgetError as error:
         if error.host:
@@ -51,10 +54,13 @@ def _planned(attempt: Attempt, name: str, saved: Plan | None) -> PlanReport:
         search = compiler.smallest.search
         job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
         return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
-    job = job.with_fingerprint(program.train.graph.fingerprint)
-    report = PlanReport(job, name, budget_bytes, program, search=compiler.search)
-    report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(report.peak_bytes))
-    return report
+    return _report_of(attempt, program, name)
+
+
+def _report_of(attempt: Attempt, program: Program, name: str, found_for_bytes: int | None = None) -> PlanReport:
+    job, search = attempt.job.with_fingerprint(program.train.graph.fingerprint), attempt.compiler.search
+    report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(program.arena_bytes))
+    return PlanReport(job, name, attempt.budget_bytes, program, None, search, found_for_bytes)
 
 
 def evaluate(
@@ -79,13 +85,50 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    attempt = plan_step(job, choice, budget_bytes)
+    if saved is None:
+        return _keeping(job, choice, budget_bytes, lambda: _planned(plan_step(job, choice, budget_bytes), name))
+    attempt = plan_step(job, saved, budget_bytes)
     try:
-        return _planned(attempt, name, saved)
+        saved.validate(attempt.job.graphs[0])
+        return _planned(attempt, name)
     except (ValueError, UnsafeSchedule) as error:
-        if saved is None:
-            raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
+
+
+def _keeping(
+    job: Job, choice: Choice, budget_bytes: int | None, search: Callable[[], T], *, is_whole: bool = True
+) -> PlanReport | T:
+    """The report of `search`, which is not run for a budget whose answer is kept, or of a kept plan within the budget
+    that is faster or that alone fits.  `is_whole`: the search leaves nothing out."""
+    entry = as_entry(choice)
+    if budget_bytes is None or not entry.combines_others or job.ranks.size > 1:
+        return search()
+    kept = KeptPlans.of(entry, job.unsliced, job.costs, job.hints, job.slices)
+    if is_whole and budget_bytes in kept.budgets:
+        known = _fastest_kept(kept, job, choice, budget_bytes)
+        if known is not None:
+            return known
+    found, seconds = search(), inf
+    if isinstance(found, PlanReport) and found.feasible:
+        kept.add(budget_bytes, found.program, found.job.graphs[0], is_answer=is_whole)
+        seconds = found.seconds / KEPT_FASTER
+    return _fastest_kept(kept, job, choice, budget_bytes, seconds) or found
+
+
+def _fastest_kept(
+    kept: KeptPlans, job: Job, choice: Choice, budget_bytes: int, seconds: float = inf
+) -> PlanReport | None:
+    """The report of the fastest kept plan within a budget, placed and checked again; None unless one takes less than
+    `seconds`."""
+    while (plan := kept.fastest(budget_bytes, job.hints.host_budget_bytes)) is not None and plan.seconds < seconds:
+        try:
+            attempt = place_kept(job, choice, budget_bytes, plan)
+        except (LayermemError, ValueError, UnsafeSchedule):
+            kept.remove(plan)
+            continue
+        found_for = None if plan.budget_bytes == budget_bytes else plan.budget_bytes
+        return _report_of(attempt, attempt.fused, as_entry(choice).name, found_for)
+    return None
 
 
 def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
@@ -97,16 +140,18 @@ def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """Return the report of evaluate(), without a search for slices.  If neither the plan for the budget nor the one of
     least memory fits, return the fewest bytes of both: no minimum is searched."""
-    compiler = Compiler(job.arena, strategy, job.hints)
-    try:
-        program = compiler.compile(budget_bytes, quick=True)
-    except BudgetError as error:
-        if error.host:
-            raise describe_host_refusal(error, strategy) from None
-        return error.minimum_bytes
-    report_step("planned %s, strategy %s: peak %s", job.title, strategy, format_bytes(program.arena_bytes))
-    job = job.with_fingerprint(program.train.graph.fingerprint)
-    return PlanReport(job, strategy, budget_bytes, program, search=compiler.search)
+    attempt = Attempt.of(job, strategy, budget_bytes, Compiler)
+
+    def search() -> PlanReport | int:
+        try:
+            program = attempt.compiler.compile(budget_bytes, quick=True)
+        except BudgetError as error:
+            if error.host:
+                raise describe_host_refusal(error, strategy) from None
+            return error.minimum_bytes
+        return _report_of(attempt, program, strategy)
+
+    return _keeping(job, strategy, budget_bytes, search, is_whole=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,6 +160,7 @@ class PlanReport:
 
     If nothing fits, `refusal` explains it, and the program is the smallest of the strategy.
     `search` made the program and holds the native planners' caches; a new one would give the same answers.
+    `found_for_bytes`: the other budget for which the plan was found before (planning/kept_plans.py), if it was.
     """
 
     job: Job
@@ -123,6 +169,7 @@ class PlanReport:
     program: Program
     refusal: BudgetError | None = None
     search: BudgetSearch[Program] | None = None
+    found_for_bytes: int | None = None
 
     def __repr__(self) -> str:
         fits = "" if self.feasible else f", over the budget of {format_bytes(self.budget_bytes or 0)}"

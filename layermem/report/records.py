@@ -92,6 +92,7 @@ def plan_record(report: PlanReport) -> Record:
         "slices": graph.slices or None,
         "not_fused": list(report.not_fused),
         "budget_bytes": report.budget_bytes,
+        "found_for_bytes": report.found_for_bytes,
         "host_budget_bytes": hints.host_budget_bytes,
         "predicted_peak_bytes": report.peak_bytes,
         "predicted_host_bytes": report.program.host_bytes,

@@ -138,6 +138,10 @@ def _time_facts(report: PlanReport) -> list[tuple[str, str]]:
     ]
     if report.items_per_second:
         facts.append(("throughput", f"{report.items_per_second:,.0f} items/s"))
+    if report.found_for_bytes is not None:
+        facts.append(
+            ("found for", f"a budget of {format_bytes(report.found_for_bytes)}, before; kept in the cache of plans")
+        )
     facts += costs_facts(report.job)
     if report.base:
         facts.append(("base", f"{report.base}{' with offload' if report.base_is_offloaded else ''}"))
@@ -179,6 +183,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
     not_fused       fusions that the step leaves out, because their bytes do not fit
     base            the strategy from which a plan started whose strategy combines others, else null
     lower_bound_bytes      of any plan of this graph    lower_bound_seconds   of any within the budget
+    found_for_bytes the other budget for which a kept plan was found, else null
     optimality_gap  upper bound of the time that a better plan could save, as a share of the baseline's
     feasible        whether it fits the budget          minimum_bytes  the smallest budget that the strategy fits,
                     searched if `minimum` is set or if nothing fits; else None
@@ -194,6 +199,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "feasible": report.feasible,
         "peak_bytes": report.peak_bytes,
         "budget_bytes": report.budget_bytes,
+        "found_for_bytes": report.found_for_bytes,
         "minimum_bytes": report.minimum_bytes if minimum or not report.feasible else None,
         "caffe_bytes": report.job.baseline_bytes,
         "bvlc_bytes": report.job.bvlc_bytes,

@@ -25,11 +25,11 @@ LARGE_BYTES = 1 << 26  # arenas from this size on are worth a run of the garbage
 
 
 class Values(NamedTuple):
-    """Persistent buffers while no arena holds them: in `memory`, by name, the first row here and the values from there
-    on."""
+    """Persistent buffers while no arena holds them: in `memory`, for each band of one, the buffer, the index of its
+    first value, and the values."""
 
     memory: Arena
-    rows: dict[str, tuple[int, np.ndarray]]
+    bands: list[tuple[str, int, np.ndarray]]
 
 
 class Runner:
@@ -126,11 +126,16 @@ class Runner:
         tensor = band.tensor
         return arena.view(offset, tensor, self.device.dtype(tensor))
 
-    def rows(self, name: str) -> tuple[int, int]:
-        """The first row of a persistent buffer that lies here, and the number of rows: all, or those of this rank if
-        ranks share it."""
-        bands = self._bands[name]
-        return _first(bands[0]), sum(map(_row_count, bands))
+    def rows(self, name: str) -> tuple[tuple[int, int], ...]:
+        """The rows of a persistent buffer that lie here: all, or those of this rank if ranks share it, which has some
+        of every band.  They are runs, each by its first row and number of rows."""
+        runs: list[tuple[int, int]] = []
+        for band in self._bands[name]:
+            first, count = _first(band), _row_count(band)
+            if runs and sum(runs[-1]) == first:
+                first, count = runs[-1][0], runs.pop()[1] + count
+            runs.append((first, count))
+        return tuple(runs)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a persistent buffer with all its rows, NCHW."""
@@ -138,18 +143,18 @@ class Runner:
 
     def is_whole(self, name: str) -> bool:
         """Whether all rows of a persistent buffer lie here."""
-        return self.rows(name)[1] == _row_count(self.persistent[name])
+        return self.rows(name) == ((0, _row_count(self.persistent[name])),)
 
     def read(self, name: str) -> np.ndarray:
         """A copy of the rows of a persistent buffer that lie here, NCHW."""
         first, *others = bands = self._bands[name]
         if not others:
             return self._read(first.name, 0, first.tensor)
-        begin, rows = self.rows(name)
-        whole = np.empty((rows, *first.tensor.shape[1:]), self.device.dtype(first.tensor))
+        whole = np.empty((sum(map(_row_count, bands)), *first.tensor.shape[1:]), self.device.dtype(first.tensor))
+        begin = 0
         for band in bands:
-            row = _first(band) - begin
-            whole[row : row + _row_count(band)] = self._read(band.name, 0, band.tensor)
+            whole[begin : begin + _row_count(band)] = self._read(band.name, 0, band.tensor)
+            begin += _row_count(band)
         return whole
 
     def take(self) -> Values:
@@ -158,46 +163,42 @@ class Runner:
 
         The pages of each buffer are given back before those of its values are written, so a process whose arenas are in
         its memory takes no more than it did, beside one buffer."""
-        nbytes = {name: sum(band.nbytes for band in bands) for name, bands in self._bands.items()}
-        values = Values(Arena(sum(map(aligned, nbytes.values())), spill=self._spill), {})
+        bands = [band for each in self._bands.values() for band in each]
+        values = Values(Arena(sum(aligned(band.nbytes) for band in bands), spill=self._spill), [])
         bottom, end = self.program.persistent.device_bytes, 0
         self.arena.discard(bottom, self.arena.nbytes - bottom)
-        for name, bands in self._bands.items():
-            value = self.read(name)
-            for band in bands:
+        for name in self._bands:
+            for band, first in self._begins(name):
+                value = self._read(band.name, 0, band.tensor)
                 arena, offset = self._placement(band.name)
                 arena.discard(offset, band.nbytes)
-            span = values.memory.span(end, value.nbytes).view(value.dtype)
-            span[:] = value.reshape(-1)
-            values.memory.release(end, value.nbytes)
-            values.rows[name] = self.rows(name)[0], span
-            end += aligned(nbytes[name])
+                span = values.memory.span(end, value.nbytes).view(value.dtype)
+                span[:] = value.reshape(-1)
+                values.memory.release(end, value.nbytes)
+                values.bands.append((name, first, span))
+                end += aligned(band.nbytes)
         self.arena, self.host, self.executors = Arena(0), Arena(0), []
         return values
 
     def put(self, values: Values) -> None:
         """Set all persistent buffers, those without values to zero; the memory of `values` is given back meanwhile."""
-        for name in self.persistent:
-            if name in values.rows:
-                first, span = values.rows[name]
-                self.write(name, span, first)
-                values.memory.discard(span.ctypes.data - values.memory.address, span.nbytes)
-            else:
-                self.zero(name)
+        for name in self.persistent.keys() - {name for name, _, _ in values.bands}:
+            self.zero(name)
+        for name, first, span in values.bands:
+            if name in self.persistent:
+                self.write_parts(name, [span], first)
+            values.memory.discard(span.ctypes.data - values.memory.address, span.nbytes)
 
-    def write(self, name: str, value: np.ndarray, first_row: int = 0) -> None:
-        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: those of all its rows
-        from `first_row` on, even if only some of them lie here."""
+    def write(self, name: str, value: np.ndarray) -> None:
+        """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: always those of all
+        its rows, even if only some rows lie here."""
         values = value.reshape(-1)
-        whole = self.persistent[name]
-        skipped = first_row * (whole.tensor.count // _row_count(whole))
         for band, begin in self._begins(name):
-            self._write(band.name, 0, band.tensor, values[begin - skipped :][: band.tensor.count])
+            self._write(band.name, 0, band.tensor, values[begin : begin + band.tensor.count])
 
-    def write_parts(self, name: str, parts: Iterable[np.ndarray]) -> None:
-        """Set a persistent buffer from consecutive flat arrays, each of whole `unit(name)`s."""
+    def write_parts(self, name: str, parts: Iterable[np.ndarray], begin: int = 0) -> None:
+        """Set a persistent buffer, from value `begin` on, from consecutive flat arrays, each of whole `unit(name)`s."""
         bands = self._begins(name)
-        begin = 0
         for part in parts:
             end = begin + part.size
             for band, first in bands:

@@ -18,7 +18,6 @@ from layermem.distributed.group import Group, Part
 from layermem.runtime.runner import Runner
 
 T = TypeVar("T")
-NO_ROWS = 0, 0
 
 
 class SharedState:
@@ -50,11 +49,9 @@ class SharedState:
         assert self._collecting, f"'{name}' is shared by ranks; read it within collect()"
         self.group.gather(name)
         parts = self._parts(name)
-        first, count = parts[0]
-        mine = self.runner.read(name) if count else None
         whole = np.empty(self._shapes[name] or (1,), self.runner.device.real)  # a scalar is one row
-        if mine is not None:
-            whole[first : first + count] = mine
+        if parts[0]:
+            whole[[row for first, count in parts[0] for row in range(first, first + count)]] = self.runner.read(name)
         self.group.receive_rows(whole, parts)
         return whole.reshape(self._shapes[name])
 
@@ -71,10 +68,12 @@ class SharedState:
                     self._collecting = False
                     self.group.gather(None)  # nothing remains to be read
             while (name := self.group.gather(None)[0]) is not None:
-                self.group.send_rows(self.runner.read(name) if self.is_here(name) else np.empty(0, np.float32))
+                here = self.is_here(name)
+                rows = self.runner.read(name) if here else np.empty(0, np.float32)
+                self.group.send_rows(rows, self.runner.rows(name) if here else ())
             return None
 
         return work() if self.group.size == 1 else self.group.agree(share)
 
     def _parts(self, name: str) -> list[Part]:
-        return [rows.get(name, NO_ROWS) for rows in self._rows]
+        return [rows.get(name, ()) for rows in self._rows]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from layermem.errors import BudgetError
-from layermem.planning.budget_search import BudgetSearch, fastest_under_budget
+from layermem.planning.budget_search import BudgetSearch, fastest_under_budget, ladder_step, rung_of
 from layermem.planning.hints import Hints
 from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
@@ -20,6 +20,8 @@ from layermem.utils.units import ALIGN
 from tests.planning.jobs import solver_job
 
 BUDGET = 100_000
+STEP = ladder_step(BUDGET)
+NEAR = rung_of(BUDGET - STEP, BUDGET)  # the first request, unless twice the miss is nearer
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,30 @@ def searched(wasted, **more):
     return fastest_under_budget(BUDGET, PlacedPlan(BUDGET, wasted(BUDGET), **more), ask), asked
 
 
+def rungs(*requests):
+    return [rung_of(request, BUDGET) for request in requests]
+
+
+def test_requests_of_neighbouring_budgets_are_the_same_rungs():
+    for request in (BUDGET // 2, 97_900, 99_700):
+        assert rung_of(request, BUDGET) == rung_of(request + 20, BUDGET + 200) <= request
+        assert request - rung_of(request, BUDGET) < ladder_step(request)
+    assert rung_of(BUDGET - 100, BUDGET) == BUDGET - 100  # nearer than a rung
+
+
+@pytest.mark.parametrize("budget", range(99_500, 100_500, 100))
+def test_requests_below_the_fewest_bytes_do_not_end_the_search_above_them(budget):
+    """Of the plans between those of the fewest bytes, 98 500, and the budget only the lower ones fit when placed."""
+    placed: dict[int, PlacedPlan] = {}
+
+    def ask(nbytes):
+        live_bytes = max(nbytes, 98_500)
+        return placed.setdefault(live_bytes, PlacedPlan(live_bytes, 0 if live_bytes < 98_850 else 60_000))
+
+    found = fastest_under_budget(budget, ask(budget), ask)
+    assert found.asked == 98_816  # the highest rung below 98 850
+
+
 def _remembered(wasted, rng, nbytes):
     return wasted.setdefault(nbytes, rng.randint(1, 9000))
 
@@ -63,14 +89,15 @@ def _remembered(wasted, rng, nbytes):
 @pytest.mark.parametrize("over", [1, 300, 1500])
 def test_the_search_ends_near_the_largest_budget_that_fits(over):
     found, asked = searched(lambda nbytes: over)
-    assert asked[0] == BUDGET - 2 * over
-    assert BUDGET - 2 * over <= found.asked <= BUDGET - over  # by `over` and no less: the rest is not in use
+    assert asked[0] == NEAR if 2 * over > STEP else BUDGET - 2 * over
+    # By `over` and no less, since the rest is not in use; and by less than a step of the ladder if it is farther.
+    assert BUDGET - 2 * over - STEP < found.asked <= BUDGET - over
 
 
 def test_one_placement_that_misses_by_far_does_not_decide_how_far_the_search_goes():
     """A program far over the budget: those for a little less fit, and are quicker than those for much less."""
     found, asked = searched(lambda nbytes: 60_000 if nbytes > 99_000 else 0)
-    assert asked[0] == BUDGET - 2 * (BUDGET // (2 * SETTINGS.first_request_share))
+    assert asked[:2] == [NEAR, rung_of(BUDGET - 2 * (BUDGET // (2 * SETTINGS.first_request_share)), BUDGET)]
     assert found.asked > 98_000
 
 
@@ -80,13 +107,13 @@ def test_the_quickest_of_the_programs_that_fit_is_taken():
         found, asked = searched(partial(_remembered, wasted, random.Random(seed)))
         fitting = [nbytes for nbytes in asked if nbytes + wasted[nbytes] <= BUDGET]
         assert found.asked == max(fitting)  # here more bytes mean less time
-        assert len(asked) <= SETTINGS.request_doublings + SETTINGS.request_halvings
+        assert len(asked) <= 1 + SETTINGS.request_doublings + SETTINGS.request_halvings
 
 
 def test_less_is_asked_for_twice_as_fast_each_time_until_it_fits():
     found, asked = searched(lambda nbytes: max(1000, 101_000 - nbytes) if nbytes > 90_000 else 0)
-    assert asked[:4] == [98_000, 96_000, 92_000, 84_000]
-    assert all(84_000 < nbytes < 92_000 for nbytes in asked[4:])
+    assert asked[:5] == [NEAR, *rungs(98_000, 96_000, 92_000, 84_000)]
+    assert all(asked[4] < nbytes < asked[3] for nbytes in asked[5:])
     assert found.asked == max(nbytes for nbytes in asked if nbytes <= 90_000)
 
 
@@ -103,7 +130,7 @@ def test_plans_that_were_tried_are_skipped_and_bytes_run_out():
         return fastest_under_budget(first.asked, first, lambda nbytes: asked.append(nbytes) or first)
 
     assert search(PlacedPlan(BUDGET, 1_000)) is None
-    assert asked == [98_000, 96_000, 92_000, 84_000, 68_000, 36_000]
+    assert asked == [NEAR, *rungs(98_000, 96_000, 92_000, 84_000, 68_000, 36_000)]
     assert search(PlacedPlan(6, 1)) is None
     assert asked == [4, 2]
 

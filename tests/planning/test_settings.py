@@ -19,6 +19,7 @@ COSTS = a_second_each(NET, UNIT / 2)
 OFF = {
     "request_doublings": 0,
     "first_request_share": 1,
+    "requests_per_octave": 1,
     "request_halvings": 0,
     "copy_limit_halvings": 0,
     "hopeful_seconds": 0.0,

@@ -57,7 +57,7 @@ def test_a_buffer_of_some_rows_is_written_from_all_and_read_as_they_are():
     graph = Graph("train", {"h": band}, (fill,), "cpu")
     program = Compiler(ArenaPlanner([graph], a_second_each(graph)), Plan("by hand", program_order(graph))).compile(None)
     made = Runner(program, get_device("cpu"), {}, poison=True)
-    assert made.rows("h") == (1, 1) and made.shape("h") == SHAPE.shape and not made.is_whole("h")
+    assert made.rows("h") == ((1, 1),) and made.shape("h") == SHAPE.shape and not made.is_whole("h")
     made.write("h", VALUES)
     assert np.array_equal(made.read("h"), VALUES[1:]) and made.view("h") is None
     assert np.array_equal(np.concatenate([*made.read_parts("h", 7)]), VALUES[1:].ravel())

@@ -1,0 +1,166 @@
+"""The cache of plans: a plan that fits fewer bytes is a candidate for more, even if another process found it.
+
+<folder>/<question>.plans     the plans of one question: a job with its costs, hints and slices, and a strategy
+    budgets                   bytes that were asked for before: their answer needs no search
+    plans                     each with the budget of its search, its bytes and its seconds; more bytes are faster
+
+The folder is plans/ in the cache of kept_costs.py, which users may delete at any time.  Only strategies that combine
+others are kept, and only for a single rank: ranks plan alone, and have to find the same plan.  A file that is damaged,
+or that belongs to another question or version of the planner, is ignored.  Before a plan is used, it is placed, timed
+and checked again, so no file can make a schedule wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from bisect import insort
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+
+from layermem import __version__, _native
+from layermem.errors import InputError
+from layermem.graph.ops import Graph
+from layermem.planning.budget_search import Program
+from layermem.planning.costs import Costs
+from layermem.planning.hints import Hints
+from layermem.planning.kept_costs import kept_folder
+from layermem.planning.registry import StrategyEntry
+from layermem.planning.settings import SETTINGS
+from layermem.utils.files import write_atomically
+from layermem.utils.input_files import read_bytes
+
+ENDING = ".plans"
+MOST_PLANS, MOST_BUDGETS = 256, 1024  # of a file
+FILE_LIMIT = 2**23  # bytes of a file
+TEXT_LIMIT = 2**25  # bytes of its text, half of them for plans
+FOLDER_LIMIT = 2**26  # bytes of all files; beyond it the oldest are removed
+PACKAGES = ("graph", "planning", "schedule")  # whose sources determine plans, with the native module
+FASTER = 1.0002  # times a kept plan's seconds: it replaces a plan that takes longer
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """A plan as Plan.to_json() writes it, with the budget of its search and the numbers of its program."""
+
+    budget_bytes: int
+    arena_bytes: int
+    host_bytes: int
+    seconds: float
+    text: str
+
+    @property
+    def numbers(self) -> tuple[int, int, float]:
+        return self.arena_bytes, self.host_bytes, self.seconds
+
+    def is_as_good(self, other: KeptPlan) -> bool:
+        return all(own <= its for own, its in zip(self.numbers, other.numbers))
+
+
+@dataclass
+class KeptPlans:
+    """The plans of one question, by bytes; `path` is their file."""
+
+    path: Path
+    budgets: list[int] = field(default_factory=list)
+    plans: list[KeptPlan] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, entry: StrategyEntry, graphs: Sequence[Graph], costs: Costs, hints: Hints, slices: str) -> KeptPlans:
+        """The plans of a strategy that are kept for `graphs`, which are whole; `slices` as in a Job."""
+        words = planner_digest(), _settings(), [graph.fingerprint for graph in graphs], costs, hints, slices, entry.name
+        question = hashlib.blake2b(repr(words).encode(), digest_size=16).hexdigest()
+        kept = cls(kept_folder("plans") / f"{question}{ENDING}")
+        kept.read()
+        return kept
+
+    def fastest(self, budget_bytes: int, host_bytes: int | None) -> KeptPlan | None:
+        """The fastest plan within these bytes of the device and of the host (None: no limit)."""
+        fitting = [
+            plan
+            for plan in self.plans
+            if plan.arena_bytes <= budget_bytes and (host_bytes is None or plan.host_bytes <= host_bytes)
+        ]
+        return min(fitting, key=lambda plan: plan.seconds, default=None)
+
+    def read(self) -> None:
+        """Add what the file has."""
+        with suppress(OSError, InputError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
+            inflate = zlib.decompressobj()
+            text = inflate.decompress(read_bytes(self.path, what="cache of plans", limit=FILE_LIMIT), TEXT_LIMIT)
+            saved = json.loads(text)
+            budgets = [int(budget) for budget in saved["budgets"]]
+            plans = [
+                KeptPlan(
+                    int(plan["budget_bytes"]),
+                    int(plan["arena_bytes"]),
+                    int(plan["host_bytes"]),
+                    float(plan["seconds"]),
+                    str(plan["text"]),
+                )
+                for plan in saved["plans"]
+            ]
+            self.budgets = [*dict.fromkeys([*budgets, *self.budgets])]
+            for plan in plans:
+                self._insert(plan)
+
+    def add(self, budget_bytes: int, program: Program, graph: Graph, *, is_answer: bool = True) -> None:
+        """Keep the program that was found for a budget, beside what other processes have kept by now; `is_answer`: the
+        search for this budget is complete."""
+        self.read()
+        if is_answer:
+            self.budgets = [*(each for each in self.budgets if each != budget_bytes), budget_bytes][-MOST_BUDGETS:]
+        text = program.plan.to_json(graph)
+        self._insert(KeptPlan(budget_bytes, program.arena_bytes, program.host_bytes, program.seconds, text))
+        content = {"budgets": self.budgets, "plans": [asdict(plan) for plan in self.plans]}
+        with suppress(OSError, InputError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self.path, zlib.compress(json.dumps(content).encode(), 1))
+            _remove_oldest(self.path.parent)
+
+    def remove(self, plan: KeptPlan) -> None:
+        """Forget a plan that does not do what the file promises."""
+        self.plans.remove(plan)
+
+    def _insert(self, plan: KeptPlan) -> None:
+        if len(plan.text) > TEXT_LIMIT // 2 or any(other.is_as_good(plan) for other in self.plans):
+            return
+        self.plans = [other for other in self.plans if not plan.is_as_good(other)]
+        insort(self.plans, plan, key=lambda each: each.numbers)
+        while len(self.plans) > MOST_PLANS or sum(len(each.text) for each in self.plans) > TEXT_LIMIT // 2:
+            # Omit the one that gains least over the next smaller one.
+            gains = [smaller.seconds - larger.seconds for smaller, larger in zip(self.plans, self.plans[1:])]
+            del self.plans[1 + gains.index(min(gains))]
+
+
+def _remove_oldest(folder: Path) -> None:
+    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob(f"*{ENDING}"))
+    excess = sum(size for _, size, _ in files) - FOLDER_LIMIT
+    for _, size, file in files[:-1]:
+        if excess <= 0:
+            break
+        file.unlink(missing_ok=True)
+        excess -= size
+
+
+@cache
+def planner_digest() -> str:
+    """A hash of the planner: of its sources, and of the size and time of the native module."""
+    hashed = hashlib.blake2b(__version__.encode(), digest_size=16)
+    package = Path(__file__).parents[1]
+    sources = sorted(file for name in PACKAGES for file in (package / name).rglob("*.py"))
+    with suppress(OSError):  # a package in an archive
+        for file in sources:
+            hashed.update(file.read_bytes())
+        native = Path(_native.__file__).stat()
+        hashed.update(f"{native.st_size} {native.st_mtime_ns}".encode())
+    return hashed.hexdigest()
+
+
+def _settings() -> dict[str, object]:
+    native = SETTINGS.native
+    return {**vars(SETTINGS), "native": {name: getattr(native, name) for name in dir(native) if name[0] != "_"}}
