@@ -48,7 +48,8 @@ HUES = {  # hues of families; the first three as in Caffe's draw_net.py
 }
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 SIZE, TITLE_SIZE = 12.5, 17
-LEGEND_LINE, LEGEND_WIDTH = 19, 560
+LEGEND_LINE, LEGEND_INDENT = 19, 70
+WIDER_FONT = 1.1  # DejaVu Sans, where the first fonts are missing, in widths of text_width()
 STYLE = f"""
 text {{ font: {SIZE}px {FONT}; fill: {INK}; }}
 .right {{ font-size: {SIZE * RIGHT_SIZE:g}px; fill: {GREY}; text-anchor: end; }}
@@ -74,8 +75,14 @@ def svg_text(picture: NetPicture, layout: NetLayout) -> str:
     """The picture as the text of an SVG file."""
     legend = _legend_lines(picture)
     head = MARGIN + TITLE_SIZE + LEGEND_LINE * (len(legend) + 1.5)
-    titles = max(1.4 * text_width(picture.title), text_width(picture.subtitle)) + 2 * MARGIN
-    width, height = max(layout.width, titles, LEGEND_WIDTH), layout.height + head
+    marked = max((LEGEND_INDENT + text_width(text) for _, text in legend), default=0.0)
+    titles = max(
+        1.4 * text_width(picture.title),
+        text_width(picture.subtitle),
+        marked,
+        sum(map(_family_width, _families(picture))),
+    )
+    width, height = max(layout.width, WIDER_FONT * titles + 2 * MARGIN), layout.height + head
     root = Element(
         "svg",
         xmlns="http://www.w3.org/2000/svg",
@@ -231,15 +238,24 @@ def _add_head(root: Element, picture: NetPicture, legend: Sequence[tuple[str, st
                 root, "path", {"class": "wire", "stroke": colour}, d=f"M{MARGIN + 32} {_number(y - 4)}h30"
             )
             wire.set("stroke-dasharray", dashes or "none")
-        _add(root, "text", text, x=_number(MARGIN + 70), y=_number(y))
+        _add(root, "text", text, x=_number(MARGIN + LEGEND_INDENT), y=_number(y))
     y += LEGEND_LINE
     x = float(MARGIN)
+    for family in _families(picture):
+        hue = HUES[family]
+        SubElement(root, "rect", x=_number(x), y=_number(y - 11), width=_number(STRIPE), height="14", fill=hue)
+        _add(root, "text", family, x=_number(x + STRIPE + 4), y=_number(y))
+        x += _family_width(family)
+
+
+def _families(picture: NetPicture) -> list[str]:
+    """The families of its layers, in the order of the legend."""
     used = {line.family for box in picture.boxes for line in box.layers}
-    for family, hue in HUES.items():
-        if family in used:
-            SubElement(root, "rect", x=_number(x), y=_number(y - 11), width=_number(STRIPE), height="14", fill=hue)
-            _add(root, "text", family, x=_number(x + STRIPE + 4), y=_number(y))
-            x += STRIPE + 22 + text_width(family)
+    return [family for family in HUES if family in used]
+
+
+def _family_width(family: str) -> float:
+    return STRIPE + 22 + text_width(family)
 
 
 def _add(parent: Element, tag: str, text: str, *, escape: bool = True, **attributes: str) -> Element:

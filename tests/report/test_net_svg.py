@@ -9,9 +9,9 @@ pytest.importorskip("igraph")
 from layermem.api import plan
 from layermem.graph import net as graph_net
 from layermem.proto.read import read_net_text
-from layermem.report.net_layout import arrange
+from layermem.report.net_layout import arrange, text_width
 from layermem.report.net_picture import net_picture
-from layermem.report.net_svg import COLOURS, svg_text
+from layermem.report.net_svg import COLOURS, WIDER_FONT, svg_text
 from tests.nets import NETS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,6 +32,13 @@ def test_boxes_have_the_colours_of_their_decisions_and_a_tooltip():
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert {"conv1", "Convolution 3x3, 4", "4x4x6x5", "net x4 TRAIN"} <= set(texts)
     assert any(text.startswith("kept: ") for text in texts) and not any(text.startswith("recomputed") for text in texts)
+
+
+@pytest.mark.parametrize("net", ["chain", "clip"])
+def test_no_title_and_no_line_of_the_legend_is_cut(net):
+    root = ElementTree.fromstring(svg_of(NETS[net]))
+    ends = {text.text: float(text.get("x")) + WIDER_FONT * text_width(text.text) for text in root.findall(f"{SVG}text")}
+    assert any(text.startswith("kept: ") for text in ends) and max(ends.values()) <= float(root.get("width"))
 
 
 def test_names_are_escaped():
