@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import threading
-import time
 import weakref
 from hashlib import sha256
 from pathlib import Path
@@ -356,23 +355,6 @@ def test_only_another_text_is_a_change(monkeypatch):
     assert not file.has_changed() and not opened  # its state alone is looked at
     path.write_text("3GiB")
     assert file.has_changed() and len(opened) == 1
-
-
-@pytest.mark.parametrize("hours", [-9, -1, 1, 9])
-def test_each_text_is_seen_while_the_clock_of_the_system_jumps(hours, monkeypatch):
-    """Time stamps are of that clock, so they are then hours ahead of it, or behind it; texts are of one length."""
-    path, now, stamp = Path("budget"), time.time_ns(), 0
-    monkeypatch.setattr(live_budget, "_state_of", lambda name: (stamp, stamp, 4, 1))
-    monkeypatch.setattr(time, "time_ns", lambda: now)
-    path.write_text("1GiB")
-    file = BudgetFile(path)
-    file.read()
-    for number, jumps in enumerate([(0, 0), (hours, 0), (0, hours), (0, -hours), (hours, 0), (-hours, 0), (0, 0)]):
-        before, after = (each * 3600 * 10**9 for each in jumps)
-        stamp, text = now + before + number, f"{number + 2}GiB"
-        path.write_text(text)
-        now = stamp + after
-        assert file.has_changed() and not file.has_changed() and file.read() == text
 
 
 def test_the_file_counts_from_when_it_exists():
