@@ -13,22 +13,25 @@ ONE = np.float32([[7, 8]])
 
 
 class Rows:
-    """The part of a runner that SharedState needs: each rank has two of two rows, or one of 4, and the last rank all of
-    `one`."""
+    """The part of a runner that SharedState needs: of `h` each rank has two rows, or one, of `banded` every second or
+    fourth row, and the last rank all of `one`."""
 
     class device:
         real = "float32"
 
     def __init__(self, rank, size):
         begin, end = 4 * rank // size, 4 * (rank + 1) // size
-        self.parts = {"w": (0, WHOLE), "h": (begin, WHOLE[begin:end])}
+        self.parts = {
+            "w": (((0, 4),), WHOLE),
+            "h": (((begin, end - begin),), WHOLE[begin:end]),
+            "banded": (tuple((row, 1) for row in range(rank, 4, size)), WHOLE[rank::size]),
+        }
         if rank == size - 1:
-            self.parts["one"] = (0, ONE)
+            self.parts["one"] = (((0, len(ONE)),), ONE)
         self.persistent = self.parts
 
     def rows(self, name):
-        first, values = self.parts[name]
-        return first, len(values)
+        return self.parts[name][0]
 
     def shape(self, name):
         return ONE.shape if name == "one" else WHOLE.shape
@@ -42,10 +45,10 @@ def test_the_first_rank_reads_all_rows_while_the_others_send_theirs(size):
     def run(transport):
         state = SharedState(Rows(transport.rank, size), Group(transport))
         assert "h" in state and "one" in state and "none" not in state
-        return state.collect(lambda: [state.read(name) for name in ("h", "w", "one", "h")])
+        return state.collect(lambda: [state.read(name) for name in ("h", "w", "banded", "one", "h")])
 
     first, *others = run_ranks(size, run)
-    assert all(map(np.array_equal, first, (WHOLE, WHOLE, ONE, WHOLE)))
+    assert all(map(np.array_equal, first, (WHOLE, WHOLE, WHOLE, ONE, WHOLE)))
     assert others == [None] * (size - 1)
 
 

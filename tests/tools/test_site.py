@@ -117,9 +117,10 @@ def test_numbers_of_a_table_are_at_the_right_in_one_piece_and_a_search_finds_the
     assert cell.evaluate("cell => [...cell.children].every(each => each.getClientRects().length == 1)")
     page.focus(".md-search__input")
     page.keyboard.type("largest batch")
-    first = page.locator(".md-search-result__item a.md-search-result__link").first
-    first.wait_for(state="attached")
-    assert first.get_attribute("href").partition("?")[0].endswith("strategies.html")
+    found = page.locator(".md-search-result__item a.md-search-result__link")
+    found.first.wait_for(state="attached")
+    pages = [re.search(r"(\w+\.html)", link.get_attribute("href"))[1] for link in found.all()]
+    assert "strategies.html" in [*dict.fromkeys(pages)][:3], pages
     page.close()
 
 
