@@ -122,10 +122,11 @@ def test_a_run_on_large_photos_takes_what_was_expected(tmp_path, kind):
     y, x = np.mgrid[:1600, :1600].astype(np.uint8)
     stored = Datum(encoded=True, data=encoded(np.stack([x, y, x], -1), "JPEG"), label=1)
     records = [stored if kind == "Data" else AnnotatedDatum(type=0, datum=stored)] * 8
-    resize = "" if kind == "Data" else "resize_param { prob: 1 resize_mode: WARP height: 256 width: 256 }"
+    resize = "resize_param { prob: 1 resize_mode: WARP height: 256 width: 256 }"
+    transform = "crop_size: 256" if kind == "Data" else resize
     make_lmdb(tmp_path / "db", records)
     (tmp_path / "net.prototxt").write_text(
-        f'layer {{ name: "d" type: "{kind}" top: "data" transform_param {{ crop_size: 256 {resize} }}\n'
+        f'layer {{ name: "d" type: "{kind}" top: "data" transform_param {{ {transform} }}\n'
         f'  data_param {{ source: "{tmp_path / "db"}" backend: LMDB batch_size: 8 }} }}\n'
         'layer { name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param { global_pooling: true } }\n'
         'layer { name: "ip" type: "InnerProduct" bottom: "p" top: "ip" inner_product_param { num_output: 2 } }\n'

@@ -8,7 +8,7 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.errors import BudgetError
 from layermem.interactive.solver import Solver
 from tests.nets import DATA, LOSS, solver_file
-from tests.solver.test_rules import TYPES, VARIANTS, RuleOracle
+from tests.solver.test_rules import KINDS, TYPES, VARIANTS, RuleOracle
 
 HEAD = f"""{DATA} layer {{ name: "zero" type: "DummyData" top: "zero" dummy_data_param {{ shape {{ dim: 4 }} }} }}"""
 LAYER = """
@@ -35,8 +35,7 @@ def net(end: str, weight: float = 1) -> str:
 
 @pytest.mark.exhaustive(16)
 @pytest.mark.parametrize("end", [end for end in BRANCH_ENDS if end != "a loss"])
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(("kind", "variant"), KINDS)
 def test_a_parameter_that_no_gradient_reaches_moves_as_the_formulas_say_of_a_gradient_of_zero(
     kind, variant, end, tmp_path
 ):
