@@ -73,18 +73,13 @@ class Group:
         error.is_agreed, error.is_reported = True, not self.is_first
         return error
 
-    def send_rows(self, rows: np.ndarray, part: Part) -> None:
-        """Send the rows of `part` to the first rank, which calls receive_rows; all other ranks make the same call."""
+    def send_rows(self, rows: np.ndarray) -> None:
+        """Send rows to the first rank, which calls receive_rows; all other ranks make the same call."""
         assert self.transport is not None
         import numpy as np  # a single rank needs no NumPy
 
         rows = np.ascontiguousarray(rows)
-        row, begin = rows.nbytes // len(rows) if len(rows) else 0, rows.ctypes.data
-        spans = []
-        for _, count in part:
-            spans.append((begin, count * row))
-            begin += count * row
-        self.transport.exchange([(0, spans)] if rows.nbytes else [], []).wait()
+        self.transport.exchange([(0, [(rows.ctypes.data, rows.nbytes)])] if rows.nbytes else [], []).wait()
 
     def receive_rows(self, out: np.ndarray, parts: Sequence[Part]) -> None:
         """Receive the rows of all other ranks into `out`, which is contiguous; `parts` are the rows of each rank."""

@@ -192,9 +192,7 @@ class Runner:
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a persistent buffer from numbers in NCHW order, of any shape with the right count: always those of all
         its rows, even if only some rows lie here."""
-        values = value.reshape(-1)
-        for band, begin in self._begins(name):
-            self._write(band.name, 0, band.tensor, values[begin : begin + band.tensor.count])
+        self.write_parts(name, [value.reshape(-1)])
 
     def write_parts(self, name: str, parts: Iterable[np.ndarray], begin: int = 0) -> None:
         """Set a persistent buffer, from value `begin` on, from consecutive flat arrays, each of whole `unit(name)`s."""

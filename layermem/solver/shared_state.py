@@ -51,7 +51,10 @@ class SharedState:
         parts = self._parts(name)
         whole = np.empty(self._shapes[name] or (1,), self.runner.device.real)  # a scalar is one row
         if parts[0]:
-            whole[[row for first, count in parts[0] for row in range(first, first + count)]] = self.runner.read(name)
+            mine, begin = self.runner.read(name).reshape(-1, *whole.shape[1:]), 0
+            for first, count in parts[0]:
+                whole[first : first + count] = mine[begin : begin + count]
+                begin += count
         self.group.receive_rows(whole, parts)
         return whole.reshape(self._shapes[name])
 
@@ -68,9 +71,7 @@ class SharedState:
                     self._collecting = False
                     self.group.gather(None)  # nothing remains to be read
             while (name := self.group.gather(None)[0]) is not None:
-                here = self.is_here(name)
-                rows = self.runner.read(name) if here else np.empty(0, np.float32)
-                self.group.send_rows(rows, self.runner.rows(name) if here else ())
+                self.group.send_rows(self.runner.read(name) if self.is_here(name) else np.empty(0, np.float32))
             return None
 
         return work() if self.group.size == 1 else self.group.agree(share)

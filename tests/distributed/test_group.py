@@ -98,7 +98,7 @@ def test_rows_of_other_ranks_come_to_the_first():
         part = parts[group.rank]
         if not group.is_first:
             rows = [whole[first : first + count] for first, count in part]
-            return group.send_rows(np.concatenate(rows or [whole[:0]]), part)
+            return group.send_rows(np.concatenate(rows or [whole[:0]]))
         out = np.zeros_like(whole)
         out[:1] = whole[:1]
         group.receive_rows(out, parts)
