@@ -74,7 +74,7 @@ def read_kept(gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -
 
 def keep_costs(text: str, gpu: TargetGpu, device: str, fingerprint: str, slices: str = "") -> Path | None:
     """Write the text of a costs file to the cache and return its path; None if the folder is not writable."""
-    return _keep(kept_path(gpu, device, fingerprint, slices), text)
+    return keep(kept_path(gpu, device, fingerprint, slices), text.encode())
 
 
 def spill_path(file_system: FileSystem) -> Path:
@@ -93,12 +93,13 @@ def read_spill(file_system: FileSystem) -> tuple[float, float] | None:
 
 def keep_spill(file_system: FileSystem, write: float, read: float) -> Path | None:
     """Write the rates of a file system to the cache; returns like keep_costs()."""
-    return _keep(spill_path(file_system), write_costs({}, d2h=write, h2d=read, spill=file_system.name))
+    return keep(spill_path(file_system), write_costs({}, d2h=write, h2d=read, spill=file_system.name).encode())
 
 
-def _keep(path: Path, text: str) -> Path | None:
+def keep(path: Path, content: bytes) -> Path | None:
+    """Write a file of the cache and return its path; None if the folder is not writable."""
     with suppress(OSError, InputError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, content)
         return path
     return None

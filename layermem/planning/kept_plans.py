@@ -28,10 +28,9 @@ from layermem.graph.ops import Graph
 from layermem.planning.budget_search import Program
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.kept_costs import kept_folder
+from layermem.planning.kept_costs import keep, kept_folder
 from layermem.planning.registry import StrategyEntry
 from layermem.planning.settings import SETTINGS
-from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_bytes
 
 ENDING = ".plans"
@@ -68,6 +67,7 @@ class KeptPlans:
     path: Path
     budgets: list[int] = field(default_factory=list)
     plans: list[KeptPlan] = field(default_factory=list)
+    wrong: set[KeptPlan] = field(default_factory=set)  # plans that do not do what the file promises
 
     @classmethod
     def of(cls, entry: StrategyEntry, graphs: Sequence[Graph], costs: Costs, hints: Hints, slices: str) -> KeptPlans:
@@ -117,17 +117,18 @@ class KeptPlans:
         text = program.plan.to_json(graph)
         self._insert(KeptPlan(budget_bytes, program.arena_bytes, program.host_bytes, program.seconds, text))
         content = {"budgets": self.budgets, "plans": [asdict(plan) for plan in self.plans]}
-        with suppress(OSError, InputError):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self.path, zlib.compress(json.dumps(content).encode(), 1))
-            _remove_oldest(self.path.parent)
+        if keep(self.path, zlib.compress(json.dumps(content).encode(), 1)):
+            with suppress(OSError):
+                _remove_oldest(self.path.parent)
 
     def remove(self, plan: KeptPlan) -> None:
         """Forget a plan that does not do what the file promises."""
         self.plans.remove(plan)
+        self.wrong.add(plan)
 
     def _insert(self, plan: KeptPlan) -> None:
-        if len(plan.text) > TEXT_LIMIT // 2 or any(other.is_as_good(plan) for other in self.plans):
+        is_unfit = plan in self.wrong or len(plan.text) > TEXT_LIMIT // 2
+        if is_unfit or any(other.is_as_good(plan) for other in self.plans):
             return
         self.plans = [other for other in self.plans if not plan.is_as_good(other)]
         insort(self.plans, plan, key=lambda each: each.numbers)

@@ -216,8 +216,9 @@ def can_slice(job: Job) -> bool:
 
 
 def may_fit_in_slices(job: Job, budget_bytes: int) -> bool:
-    """Whether the lower bound of a cut that `auto` would try is within the budget; its plans may need more."""
-    return can_slice(job) and any(True for _ in _judge(job, "", budget_bytes, inf, True))
+    """Whether, for a job that can_slice(), the lower bound of a cut that `auto` would try is within the budget; its
+    plans may need more."""
+    return any(_judge(job, "", budget_bytes, inf, True))
 
 
 # -- judging without a plan ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ The arena of a plan replaces that of the one before, and parameters and their st
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -168,7 +167,6 @@ class Planned:
         try:
             report = self.group.agree(self._plan_for_budget)
             if any(self.group.gather(report is not before)):
-                gc.collect()
                 trim_heap()
                 self._engine.rebind(self.nets, report.job.graphs, report.program)
                 self._plans.clear()
@@ -177,7 +175,6 @@ class Planned:
             if isinstance(error, GpuLost) or not self._engine.runner.executors:  # nor is there memory for the old plan
                 raise
             refusal = error
-        gc.collect()
         trim_heap()
         is_own = isinstance(refusal, BudgetError) and not (refusal.is_reported or refusal.host)
         self._budget.planned(time.monotonic() - began, getattr(refusal, "minimum_bytes", 0) if is_own else 0)

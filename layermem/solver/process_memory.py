@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -130,7 +131,7 @@ def beside_arena_bytes(nets: Sequence[Net], graphs: Sequence[Graph]) -> int:
     """About what a process that trains `nets` will take beside its arena and has not taken yet, before there is a
     plan."""
     ops = sum(len(graph.ops) for graph in graphs)
-    batches = sum(map(_batch_bytes, nets))
+    batches = sum(map(_known_batch_bytes, nets))
     largest = max((b.nbytes for graph in graphs for b in graph.buffers.values() if b.kind == PARAMETER), default=0)
     whole = RUNTIME_BYTES + 2 * INSTRUCTION_BYTES * ops + batches + _array_bytes(nets) + largest
     return max(0, whole - max_resident_bytes())
@@ -148,6 +149,16 @@ def _staging_bytes(program: Program) -> int:
 
 def _array_bytes(nets: Sequence[Net]) -> int:
     return sum(array.nbytes for array in (nets[0].options.arrays or {}).values())
+
+
+_batches: WeakKeyDictionary[Net, int] = WeakKeyDictionary()
+
+
+def _known_batch_bytes(net: Net) -> int:
+    """The bytes of _batch_bytes(), for which files are opened only once: a budget `free` is looked at every second."""
+    if net not in _batches:
+        _batches[net] = _batch_bytes(net)
+    return _batches[net]
 
 
 def _batch_bytes(net: Net) -> int:

@@ -1,11 +1,12 @@
 """Pages that count as memory of the process until they are given back: of mapped files, and of freed memory.
 
-On systems other than Linux the functions do nothing.
+On systems other than Linux the functions give nothing back.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import sys
@@ -56,7 +57,8 @@ def discard(address: int, nbytes: int) -> None:
 
 
 def trim_heap() -> None:
-    """Give back the pages of memory that was freed, where the allocator keeps them (glibc)."""
+    """Give back the pages of freed memory, also of objects in cycles, where the allocator keeps them (glibc)."""
+    gc.collect()
     if sys.platform == "linux" and hasattr(_libc(), "malloc_trim"):
         _libc().malloc_trim(0)
 

@@ -33,12 +33,11 @@ from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.recorded import family_of_key, keys_of_step, module_of_key
-from layermem.errors import DeviceError, InputError
+from layermem.errors import DeviceError
 from layermem.graph.ops import Graph
 from layermem.ops import FP32, NARROW
 from layermem.planning.gpus import TENSOR_CORES
-from layermem.planning.kept_costs import kept_folder
-from layermem.utils.files import write_atomically
+from layermem.planning.kept_costs import keep, kept_folder
 
 SWITCH = "LAYERMEM_CHECK"  # "off" disables all checks
 LAUNCH_SECONDS = 5.0  # time limit of an op
@@ -77,9 +76,7 @@ class CheckedGpu:
 
     def write(self, results: Results) -> None:
         """Add to the record, which is replaced as a whole; without a cache the next run checks again."""
-        with suppress(OSError, InputError):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self.path, json.dumps({**self.read(), **results}, indent=1).encode())
+        keep(self.path, json.dumps({**self.read(), **results}, indent=1).encode())
 
     @contextmanager
     def lock(self) -> Iterator[None]:

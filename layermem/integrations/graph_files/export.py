@@ -9,7 +9,8 @@ seconds     an attribute of each function if the costs of ops are known: of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
@@ -47,11 +48,11 @@ def layers_of(graph: Graph) -> list[Op]:
     return [op for op in forward if any(graph.buffers[blob].kind in (DATA, PARAMETER) for blob in op.writes)]
 
 
-def backward_of(graph: Graph) -> dict[tuple[int, ...], list[Op]]:
-    """The ops that are the backward function of each layer, by the layer's unit."""
-    steps: dict[tuple[int, ...], list[Op]] = {op.unit: [] for op in layers_of(graph)}
+def backward_of(graph: Graph) -> Mapping[tuple[int, ...], list[Op]]:
+    """The ops that are the backward function of each layer, by the layer's unit; none for other units."""
+    steps: defaultdict[tuple[int, ...], list[Op]] = defaultdict(list)
     for op in graph.ops:
-        if op.kind == BACKWARD and op.unit in steps:
+        if op.kind == BACKWARD:
             steps[op.unit].append(op)
     return steps
 
