@@ -146,6 +146,7 @@ def test_a_kept_plan_that_is_not_what_it_promises_is_never_used(job, folder, cha
     path.write_bytes(zlib.compress(json.dumps({**saved, "plans": [plan]}).encode()))
     again = evaluate(job, ERRATIC, budget)
     assert (again.seconds, again.peak_bytes, again.found_for_bytes) == (own.seconds, own.peak_bytes, None)
+    assert [each.budget_bytes for each in kept(job).plans] == [budget]
 
 
 def test_another_question_has_another_file(job, folder, monkeypatch):
