@@ -29,7 +29,7 @@ Value = str | int | bool
 INT_END = 2**31  # numbers are int32
 NUMBER = re.compile(r"\s*[-+]?[0-9]+|0[xX][0-9a-fA-F]+")
 TRUE, FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
-MAX_DEPTH = 8  # of files of flags within files of flags
+MAX_DEPTH = 8  # of files of flags, and variables, within each other
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Parser:
                 self._read_file(path, depth + 1)
         elif flag.name in ("fromenv", "tryfromenv"):
             for name in text.split(","):
-                self._read_variable(name, is_needed=flag.name == "fromenv")
+                self._read_variable(name, depth + 1, is_needed=flag.name == "fromenv")
 
     def _read_file(self, path: str, depth: int) -> None:
         """Set the flags in the lines of a file."""
@@ -137,13 +137,15 @@ class _Parser:
             if flag is not None and (equals or flag.is_switch):
                 self._set(flag, given if equals and is_on else str(is_on), depth)
 
-    def _read_variable(self, name: str, *, is_needed: bool) -> None:
+    def _read_variable(self, name: str, depth: int, *, is_needed: bool) -> None:
         """Set the flag `name` to the variable FLAGS_name."""
         text = os.environ.get(f"FLAGS_{name}")
-        if name not in self.known:
+        if depth > MAX_DEPTH:
+            self.errors.append(("", f"FLAGS_{name} is within {MAX_DEPTH} others; does it name itself?"))
+        elif name not in self.known:
             self.errors.append((name, f"unknown command line flag '{name}' (via --fromenv or --tryfromenv)"))
         elif text is not None:
-            self._set(self.known[name], text)
+            self._set(self.known[name], text, depth)
         elif is_needed:
             self.errors.append(("", f"FLAGS_{name} not found in environment"))
 

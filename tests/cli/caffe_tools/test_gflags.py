@@ -140,3 +140,10 @@ def test_files_of_flags_that_cannot_be_read_are_reported(tmp_path):
     assert "does it name itself" in error
     (error,) = errors_of(f"--flagfile={tmp_path}/none")
     assert "none: no such file" in error
+
+
+@pytest.mark.parametrize("name", ["fromenv", "tryfromenv"])
+def test_a_variable_that_names_itself_is_reported(name, monkeypatch):
+    monkeypatch.setenv(f"FLAGS_{name}", name)
+    (error,) = errors_of(f"--{name}={name}")
+    assert "does it name itself" in error
