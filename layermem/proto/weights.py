@@ -44,6 +44,7 @@ from layermem.proto.schema import (
     NetParameter,
     SolverState,
     V1LayerParameter,
+    copy_of,
     enum_name,
 )
 from layermem.proto.upgrade import v2_type
@@ -184,7 +185,8 @@ def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_
     """Write a NetParameter blob by blob, so that only one is in memory at a time."""
     handle.write(NetParameter(name=net_name).SerializeToString())
     for name, (layer, blobs) in layers.items():
-        whole = _copy(layer)
+        whole = LayerParameter(type=layer) if isinstance(layer, str) else copy_of(layer)
+        whole.ClearField("blobs")
         whole.name = names_in_file.get(name, name)
         before, after = _around_blobs(whole)
         size = len(before) + len(after)
@@ -197,20 +199,9 @@ def _write_binary(handle: BinaryIO, net_name: str, layers: FileLayers, names_in_
     _refuse_beyond_limit(handle.tell())
 
 
-def _copy(layer: str | Message) -> Message:
-    """The LayerParameter of a type, or a copy of a layer."""
-    copy = LayerParameter()
-    if isinstance(layer, str):
-        copy.type = layer
-    else:
-        copy.CopyFrom(layer)
-        copy.ClearField("blobs")
-    return copy
-
-
 def _around_blobs(layer: Message) -> tuple[bytes, bytes]:
     """The fields of a layer with lower and with higher numbers than its blobs, as bytes."""
-    before, after = _copy(layer), _copy(layer)
+    before, after = copy_of(layer), copy_of(layer)
     for field, _ in layer.ListFields():
         (after if field.number < _BLOBS else before).ClearField(field.name)
     return before.SerializeToString(), after.SerializeToString()

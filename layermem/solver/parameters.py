@@ -20,7 +20,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net, NetLayer, NetParam
 from layermem.layers.fillers import PART, fill_parts
 from layermem.proto.blobs import Blob, LazyBlob, reshaped
-from layermem.proto.schema import LayerParameter, Message
+from layermem.proto.schema import Message, copy_of
 from layermem.proto.weights import Weights
 from layermem.runtime.runner import Runner
 from layermem.solver.shared_state import SharedState
@@ -130,8 +130,7 @@ class Parameters:
         }
 
     def _stated(self, layer: NetLayer) -> Message:
-        stated = LayerParameter()
-        stated.CopyFrom(layer.message)
+        stated = copy_of(layer.message)
         stated.phase = self.train.phase
         return stated
 
