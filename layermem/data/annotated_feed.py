@@ -202,8 +202,8 @@ class AnnotatedFeed(Feed):
         if data.shape != self.shapes[0]:
             is_, was = ("x".join(map(str, shape[1:])) for shape in (data.shape, self.shapes[0]))
             raise InputError(f"has an image of {is_} after images of {was}; set force_color or force_gray")
-        first, self.position = self.position, self.position + self.batch
-        return [data, self._rows(boxes, first)] if self.tops > 1 else [data]
+        self.position += self.batch
+        return [data, self._rows(boxes, windows.mirrored)] if self.tops > 1 else [data]
 
     def _augment(self, image: np.ndarray, boxes: Boxes, number: int) -> tuple[np.ndarray, Boxes]:
         p, rng = self.transform.param, generator(*self.key, number)
@@ -231,9 +231,8 @@ class AnnotatedFeed(Feed):
             )
         return image
 
-    def _rows(self, boxes: Sequence[Boxes], first: int) -> np.ndarray:
+    def _rows(self, boxes: Sequence[Boxes], mirrors: np.ndarray) -> np.ndarray:
         """The second top: the rows of all boxes of a batch."""
-        mirrors = self.transform.mirrors(first, self.batch)
         rows = [
             np.column_stack([np.full(len(each), item, np.float32), mirrored(each) if mirror else each])
             for item, (each, mirror) in enumerate(zip(boxes, mirrors, strict=True))

@@ -162,13 +162,16 @@ class ImageOptions:
 
 
 def image_records(
-    listing: Path, options: ImageOptions, track: Track = list, skip: Callable[[InputError], object] | None = None
+    listing: Path,
+    options: ImageOptions,
+    track: Track = list,
+    skip: Callable[[InputError], object] | None = None,
+    rows: RowList | None = None,
 ) -> Iterator[Record]:
-    """The records of the images in a list whose lines are a path and one or more labels.  An image that cannot be read
-    is an InputError, or goes to `skip` and has no record."""
-    rows = image_rows(listing, options)
+    """The records of the images in a list whose lines are a path and one or more labels: `rows`, if they were read
+    before.  An image that cannot be read is an InputError, or goes to `skip` and has no record."""
     first: tuple[int, ...] | None = None
-    for number, row in _numbered(rows, options.shuffle, track):
+    for number, row in _numbered(rows or image_rows(listing, options), options.shuffle, track):
         name, _, line = row
         try:
             key = _key(number, name)

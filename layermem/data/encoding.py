@@ -105,14 +105,13 @@ def _pixels(image: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(image[::-1].transpose(1, 2, 0))
 
 
-_JPEG, _TIFF = _of_pillow("JPEG", quality=95), _of_pillow("TIFF", compression="tiff_lzw")
 ENCODERS: dict[str, Callable[[np.ndarray], bytes]] = {
-    **dict.fromkeys(("png",), _png),
-    **dict.fromkeys(("jpg", "jpeg", "jpe"), _JPEG),
+    "png": _png,
+    **dict.fromkeys(("jpg", "jpeg", "jpe"), _of_pillow("JPEG", quality=95)),
     **dict.fromkeys(("bmp", "dib"), _bmp),
     "ppm": _portable(3),
     "pgm": _portable(1),
     "pnm": _portable(1, 3),
-    **dict.fromkeys(("tif", "tiff"), _TIFF),
+    **dict.fromkeys(("tif", "tiff"), _of_pillow("TIFF", compression="tiff_lzw")),
     "webp": _of_pillow("WEBP", lossless=True),
 }

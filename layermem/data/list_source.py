@@ -199,9 +199,7 @@ class ImagePairSource(ImageListSource):
         image, _ = self._pair(self._row(self._next))
         return image.shape
 
-    def read_pairs(
-        self, count: int, cut: Cut = whole, cut_labels: Cut = whole
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def read_pairs(self, count: int, cut: Cut, cut_labels: Cut) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """What `cut` takes of each of the next `count` images, one by one, and `cut_labels` of its label image."""
         images, labels = [], []
         for index, row in enumerate(self._rows(count)):

@@ -102,13 +102,6 @@ class Transform:
         """What a batch of `count` images takes of each, from sample `first` on."""
         return Windows(self, first, count)
 
-    def mirrors(self, first: int, count: int) -> np.ndarray:
-        """For each of `count` samples, from `first` on, whether it is mirrored."""
-        return self.mirrors_of(words(first, count, *self.key))
-
-    def mirrors_of(self, bits: np.ndarray) -> np.ndarray:
-        return (bits[:, 2] & np.uint64(1)).astype(bool) & bool(self.param.mirror)
-
     def corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
         """The top left corner of the crop in an image."""
         crop = self.param.crop_size
@@ -127,6 +120,7 @@ class Windows:
     def __init__(self, transform: Transform, first: int, count: int):
         self.transform, self.first = transform, first
         self.bits = words(first, count, *transform.key)
+        self.mirrored = (self.bits[:, 2] & np.uint64(1)).astype(bool) & bool(transform.param.mirror)  # by image
         self.corners = np.zeros((count, 2), np.int32)
         self.outputs: dict[tuple[int, ...], tuple[int, int, int]] = {}  # by the shape of an image
 
@@ -144,9 +138,8 @@ class Windows:
         """The batch as float32 [N,C,h,w]."""
         mean, values, scale = self.transform.mean, self.transform.mean_values, self.transform.param.scale
         out = np.empty((len(cut), *cut[0].shape), np.float32)
-        mirrored = self.transform.mirrors_of(self.bits)
         for index, image in enumerate(cut):
-            target = out[index, :, :, ::-1] if mirrored[index] else out[index]
+            target = out[index, :, :, ::-1] if self.mirrored[index] else out[index]
             part = values if mean is None else mean[self._place(index, image.shape[1:])]
             transformed(image, part, scale, target)
         return out
@@ -157,7 +150,7 @@ class Windows:
             return None
         each, channels = self.transform, len(cut[0])
         mean = np.broadcast_to(each.mean_values, (channels, 1, 1)) if each.mean is None else each.mean
-        return ByteImages(np.stack(cut), self.corners, each.mirrors_of(self.bits), mean, each.param.scale)
+        return ByteImages(np.stack(cut), self.corners, self.mirrored, mean, each.param.scale)
 
     def _check(self, shape: tuple[int, ...]) -> None:
         """InputError for an image that is no part of one batch with those before it."""

@@ -59,14 +59,15 @@ def _convert_imageset(call: Call) -> int:
     )
     if call.values["shuffle"]:
         call.log.write("Shuffling data", "convert_imageset.cpp:86")
-    call.log.write(f"A total of {len(image_rows(Path(listing), options))} images.", "convert_imageset.cpp:89")
+    rows = image_rows(Path(listing), options)
+    call.log.write(f"A total of {len(rows)} images.", "convert_imageset.cpp:89")
     if options.encode and not options.encoded:
         call.log.write("encode_type specified, assuming encoded=true.", "convert_imageset.cpp:92")
 
     def skip(error: InputError) -> None:
         call.log.write(f"Could not open or find file {error}", "io.cpp:80", "E")
 
-    records = image_records(Path(listing), options, skip=skip)
+    records = image_records(Path(listing), options, skip=skip, rows=rows)
     kind = backend(call.text("backend"))
     return _write(call, out, records, kind, "convert_imageset.cpp:153", NOTED)
 
