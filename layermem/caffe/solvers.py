@@ -39,7 +39,7 @@ class HandNet(Pycaffe):
     """
 
     def __init__(self, of: Solver, number: int):
-        self._of = SolverNet(of._engine, number, lambda: of.report)
+        self._of = SolverNet(of, number)
         self._earlier = definition = self._of.definition
         super().__init__(
             definition.file,
@@ -85,7 +85,7 @@ class TrainNet(SolverPycaffe):
     """
 
     def __init__(self, of: Solver):
-        super().__init__(of._engine, 0, lambda: of.report)
+        super().__init__(of, 0)
         self._solver, self._by_hand = of, False
         of._engine.before_run.append(self._step_begins)
 
@@ -165,14 +165,14 @@ class Solver(solver.Solver):
     @made_once
     def net(self) -> SolverNet:
         """The train net."""
-        return SolverPycaffe(self._engine, 0, lambda: self.report) if self._bounded else TrainNet(self)
+        return SolverPycaffe(self, 0) if self._bounded else TrainNet(self)
 
     @made_once
     def test_nets(self) -> list[Any]:
         """The test nets, which share the parameters of the train net and read their own data."""
         numbers = range(1, len(self.nets.all))
         if self._bounded:
-            return [SolverPycaffe(self._engine, number, lambda: self.report) for number in numbers]
+            return [SolverPycaffe(self, number) for number in numbers]
         return [HandNet(self, number) for number in numbers]
 
     @property

@@ -65,12 +65,12 @@ interrupted  whether a signal or request("stop") ended solve()
     @made_once
     def net(self) -> SolverNet:
         """The train net in the arena of the solver: parameters, and the blobs of the last step."""
-        return SolverNet(self._engine, 0, lambda: self.report)
+        return SolverNet(self, 0)
 
     @made_once
     def test_nets(self) -> list[SolverNet]:
         """The test nets, in the arena of the solver."""
-        return [SolverNet(self._engine, 1 + index, lambda: self.report) for index in range(len(self.nets.tests))]
+        return [SolverNet(self, 1 + index) for index in range(len(self.nets.tests))]
 
     # -- the learning rate ---------------------------------------------------------------------------------------------
 

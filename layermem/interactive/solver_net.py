@@ -6,7 +6,7 @@ Outputs can always be read, other blobs if the solver was made with `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,22 +21,23 @@ from layermem.interactive.shadows import Shadows
 from layermem.report.notebook import net_html
 from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
-from layermem.solver.engine import Engine
 from layermem.solver.feeds import Feeds
+from layermem.solver.planned import Planned
 from layermem.utils.exclusive import exclusive
 
 INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(solver.net)"
 
 
 class SolverNet(Net):
-    """Net number `number` of a solver: 0 is the train net.
+    """Net number `number` of `planned`, a solver: 0 is the train net.
 
     params    live, in the arena of the solver           blobs    outputs and kept blobs of its last step or test
     forward   runs its next batch                        save, load   the parameters
     """
 
-    def __init__(self, engine: Engine, number: int, report: Callable[[], PlanReport]):
-        self._engine, self._number, self._report = engine, number, report
+    def __init__(self, planned: Planned, number: int):
+        engine = planned._engine
+        self._planned, self._engine, self._number = planned, engine, number
         self._lock = engine.lock
         self._definition = engine.nets.all[number]
         self._shapes, self._input_arrays, self._diffs, self._lenders = {}, {}, {}, {}
@@ -66,7 +67,7 @@ class SolverNet(Net):
     @property
     def report(self) -> PlanReport:
         """The plan of the whole solver, as it is now."""
-        return self._report()
+        return self._planned.report
 
     @property
     @exclusive
