@@ -31,7 +31,7 @@ class DatumSource(ABC):
     """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
 
     kind: str  # "LMDB" or "LevelDB"
-    identity: tuple[int, int]  # device and inode of a file of the database, which change when it is made again
+    identity: tuple[int, ...]  # of a file of the database, which changes when it is made again
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
         self.path, self.labels, self.color = path, labels, color

@@ -26,7 +26,7 @@ except ImportError:  # optional; only nets that read a LevelDB need it
 INSTALL = "pip install 'layermem[leveldb]'"
 CURRENT = "CURRENT"  # a file that every LevelDB has
 LOCK = "LOCK"  # a file that every open LevelDB has and keeps locked
-FileId = tuple[int, int]  # device and inode of LOCK: a folder that is made again has another one
+FileId = tuple[int, int, int]  # device, inode and time of LOCK: a folder that is made again has another one
 _databases: dict[FileId, tuple[Any, str, int]] = {}  # (database, the name used to open it, reference count)
 _lock = threading.Lock()
 
@@ -165,13 +165,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def _id_of(folder: Path) -> FileId | None:
-    """Device and inode of the lock file, unique while the database in `folder` is open; None before the first
-    opening."""
+    """Values that differ between the lock file of the database in `folder` and one that is made later; None before the
+    first opening."""
     try:
         status = os.stat(folder / LOCK)
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _acquire(folder: Path, path: Path) -> tuple[FileId, Any]:

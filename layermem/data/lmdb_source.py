@@ -22,6 +22,7 @@ from layermem.data.datum_source import DatumSource
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
 from layermem.utils.input_files import unreadable
+from layermem.utils.open_file import Identity, identity
 
 try:
     import lmdb
@@ -29,7 +30,7 @@ except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # errors of file systems without locks
-FileId = tuple[int, int]  # device and inode: a folder that is made again has other files
+FileId = tuple[int, int]  # device and inode, unique while the file is open
 _environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file: (environment, reference count)
 _lock = threading.Lock()  # LMDB allows one environment per process and file
 
@@ -39,7 +40,7 @@ class LmdbSource(DatumSource):
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
-        self.identity, self._env = _acquire(path)
+        self._file, self.identity, self._env = _acquire(path)
         self._closed, self._process = False, os.getpid()
         try:
             with self._reading():
@@ -82,7 +83,7 @@ class LmdbSource(DatumSource):
         if not self._closed:
             self._closed = True
             if self._process == os.getpid():  # a forked child would release the parent's read lock
-                _release(self.identity)
+                _release(self._file)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -121,8 +122,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
 
 
-def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
-    """The environment of this process for the present contents of `path`; the first user opens it."""
+def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
+    """The data file of the LMDB at `path`, its identity, and its environment in this process; the first user opens it."""
     if lmdb is None:
         raise InputError(
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
@@ -134,7 +135,8 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
             if not file.is_file():  # opening would create a lock file
                 what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
                 raise InputError(what, path=str(path))
-            key = _id_of(file.stat())
+            status = file.stat()
+            key = _id_of(status)
             env, users = _environments.get(key, (None, 0))
             if env is None:
                 env = _open_environment(folder, subdir=folder != file)
@@ -147,11 +149,10 @@ def _acquire(path: Path) -> tuple[FileId, lmdb.Environment]:
                 env.close()
             raise InputError(fault, path=str(path))
         _environments[key] = (env, users + 1)
-        return key, env
+        return key, identity(status), env
 
 
 def _id_of(status: os.stat_result) -> FileId:
-    """Device and inode of a file, unique while it is open."""
     return status.st_dev, status.st_ino
 
 

@@ -70,23 +70,32 @@ class OpenFile:
 
 class Files:
     """The files that a net names.  Each is opened once, and the net keeps the content of that moment.  A database,
-    which is not held open, is known by its identity and must stay the same."""
+    which is not held open, is known by its identity and must stay the same.  So a net that runs in another working
+    folder than it was made in does not read other files there."""
 
     def __init__(self) -> None:
+        try:
+            self._folder = os.getcwd()
+        except FileNotFoundError:  # it was removed, and only absolute names can be opened
+            self._folder = os.curdir
         self._open: dict[str, OpenFile] = {}
         self._identities: dict[str, tuple[int, ...]] = {}
 
     def read_bytes(self, path: PathName, *, what: str, limit: int) -> bytes:
         """Read a file as input_files.read_bytes() does, with the content that it had when it was first opened."""
-        name = os.path.abspath(path)
+        name = self._absolute(path)
         if name not in self._open:
             self._open[name] = OpenFile(path, what=what)
         return self._open[name].content(limit)
 
     def check_same(self, path: PathName, identity: tuple[int, ...]) -> None:
         """Raise InputError unless `path` still names the file of the first call."""
-        if self._identities.setdefault(os.path.abspath(path), identity) != identity:
+        if self._identities.setdefault(self._absolute(path), identity) != identity:
             raise InputError("has changed since the net was made; restore it, or make the net again", path=str(path))
+
+    def _absolute(self, path: PathName) -> str:
+        """The file that `path` named when the net was made."""
+        return os.path.normpath(os.path.join(self._folder, path))
 
 
 class _Stream(io.RawIOBase):

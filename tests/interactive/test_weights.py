@@ -1,6 +1,7 @@
 """A net uses the weights that its file held when the net was made."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -96,13 +97,35 @@ def test_a_net_goes_on_with_the_mean_of_when_it_was_made(tmp_path, monkeypatch):
     assert np.array_equal(net.forward()["data"], pixels[:2] - np.float32(7))
 
 
-def test_a_database_that_is_made_again_before_the_first_pass_is_refused(tmp_path, monkeypatch):
+def moved_away(folder) -> None:
+    (folder / "db").rename(folder / "old")
+
+
+def removed(folder) -> None:
+    """Then the file system may give its inode to the next one."""
+    shutil.rmtree(folder / "db")
+
+
+@pytest.mark.parametrize("how", [moved_away, removed])
+def test_a_database_that_is_made_again_before_the_first_pass_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.chdir(tmp_path)
     digits_like(tmp_path / "db")
     write_mean(tmp_path / "mean.binaryproto", np.zeros((3, 6, 5), np.float32))
     net = layermem.Net.from_text(DATA)
-    (tmp_path / "db").rename(tmp_path / "old")
+    how(tmp_path)
     _, pixels = digits_like(tmp_path / "db", seed=5)
     with pytest.raises(InputError, match="has changed since the net was made; restore it, or make the net again"):
         net.forward()
     assert np.array_equal(layermem.Net.from_text(DATA).forward()["data"], pixels[:2])
+
+
+def test_a_net_does_not_read_another_database_of_that_name_in_a_later_working_folder(tmp_path, monkeypatch):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        digits_like(tmp_path / name / "db", seed=len(name))
+        write_mean(tmp_path / name / "mean.binaryproto", np.zeros((3, 6, 5), np.float32))
+    monkeypatch.chdir(tmp_path / "here")
+    net = layermem.Net.from_text(DATA)
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(InputError, match="has changed since the net was made"):
+        net.forward()
