@@ -123,7 +123,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
-    """The data file of the LMDB at `path`, its identity, and its environment in this process, opened by its first user."""
+    """The data file of the LMDB at `path`, its identity, and its environment here, which the first user opens."""
     if lmdb is None:
         raise InputError(
             "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
