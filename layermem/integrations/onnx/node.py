@@ -126,7 +126,7 @@ class Node:
 
     def number(self, index: int) -> float:
         array = self.constant(index).array
-        if array.size != 1 or array.dtype.kind not in "fiu":
+        if array.size != 1 or array.dtype.kind not in "fiub":
             raise InputError(f"has an input {index} that is not one number; layermem takes one there: export it so")
         return float(array.reshape(-1)[0])
 
@@ -220,6 +220,11 @@ class Node:
         if len(readers) != 1 or readers[0].op_type != op or name in self.model.outputs:
             return None
         return Node(readers[0], self.name, self.model)
+
+    def is_read(self, output: int) -> bool:
+        """Whether a node reads a result, or the model gives it."""
+        name = self.proto.output[output]
+        return name in self.model.outputs or bool(self.model.consumers.get(name))
 
     def take(self, other: Node) -> None:
         """Absorb the node `other`: its results are made here."""

@@ -164,6 +164,23 @@ GRAPHS = {
     "rounded up": ([("MaxPool", "x", "y", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1})], {}),
     "rounded down": ([("MaxPool", "x", "y", {"kernel_shape": [3, 3], "strides": [2, 2]})], {}),
     "upwards": ([("Resize", "x  s", "y", {"mode": "nearest"})], {"s": np.array([1, 1, 2, 2], np.float32)}),
+    "upwards, by axes": (
+        [("Resize", "x   s", "y", {"mode": "nearest", "axes": [3, 2]})],
+        {"s": np.array([12, 12], I64)},
+        18,
+    ),
+    "no axes": (
+        [("ReduceMean", "x", "a", {"noop_with_empty_axes": 1}), ("ReduceSum", "a", "y", {"noop_with_empty_axes": 1})],
+        {},
+        18,
+    ),
+    "largest pixels": ([("ReduceMax", "x", "y", {"axes": [-1, 2], "keepdims": 0})], {}),
+    "a part that is not read": ([("Split", "x s", "a y", {"axis": 2})], {"s": np.array([2, 4], I64)}),
+    "one element": (
+        [("Gather", "x i", "a", {"axis": 1}), ("Gather", "a j", "b", {"axis": -1}), ("Gather", "b k", "y", {})],
+        {"i": I64(-1), "j": np.array([2], I64), "k": np.array([0], I64)},
+    ),
+    "no elements dropped": ([("Dropout", "x r t", "y", {})], {"r": np.float32(0.3), "t": np.array(False)}),
     "tiles": ([("Tile", "x r", "y", {})], {"r": np.array([1, 2, 1, 3], I64)}),
     "double weights": (
         [("Conv", "x w v", "y", {"auto_pad": "SAME_UPPER"})],
@@ -174,11 +191,10 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_operators_become_layers_that_compute_the_same(tmp_path, name):
-    nodes, constants = GRAPHS[name]
-    nodes = [(op, i, o, a) for op, i, o, a in nodes]
-    model = model_of(nodes, constants=constants)
-    if name == "upwards":
-        model.graph.node[0].input[:] = ["x", "", "s"]
+    nodes, constants, *opset = GRAPHS[name]
+    model = model_of(nodes, constants=constants, opset=opset[0] if opset else 17)
+    if name.startswith("upwards"):
+        model.graph.node[0].input[:] = nodes[0][1].split(" ")
     same_in_onnx_runtime(tmp_path, model, IMAGE)
 
 
@@ -290,6 +306,16 @@ REFUSED = {
         "resizes by cubic",
     ),
     "a product of blobs": ([("MatMul", "x x", "y", {})], {}, "takes a constant there"),
+    "elements by index": (
+        [("Gather", "x i", "y", {"axis": 1})],
+        {"i": np.array([2, 0], I64)},
+        "takes several elements of a blob by index",
+    ),
+    "elements dropped": (
+        [("Dropout", "x r t", "y", {})],
+        {"r": np.float32(0.3), "t": np.array(True)},
+        "export the model for inference",
+    ),
 }
 
 

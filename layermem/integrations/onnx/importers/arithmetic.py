@@ -318,6 +318,8 @@ def lrn(node: Node) -> None:
 
 @imports("Dropout", layers="Dropout")
 def dropout(node: Node) -> None:
+    if node.has(2) and node.number(2):
+        raise InputError("drops elements (training_mode); export the model for inference")
     ratio = node.number(1) if node.has(1) else node.float_attribute("ratio", 0.5)
     if not 0 < ratio < 1:
         node.result(node.blob(0))

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.integrations.onnx.node import Constant, Node, imports
+from layermem.integrations.onnx.node import Constant, NetValue, Node, imports
 
 
 @imports("Identity", layers="nothing")
@@ -89,7 +89,7 @@ def transpose(node: Node) -> None:
     node.make(layer, x)
 
 
-@imports("Split", layers="Slice")
+@imports("Split", layers="Slice, Silence")
 def split(node: Node) -> None:
     x, count = node.blob(0), len(node.proto.output)
     axis = node.axis(0, len(x.shape))
@@ -104,8 +104,12 @@ def split(node: Node) -> None:
     layer = node.layer("Slice")
     layer.slice_param.axis = axis
     layer.slice_param.slice_point.extend(sum(sizes[: i + 1]) for i in range(count - 1))
-    for i, top in enumerate(node.model.net.finish(layer, (x,), [node.top(i) for i in range(count)])):
+    tops = node.model.net.finish(layer, (x,), [node.top(i) for i in range(count)])
+    for i, top in enumerate(tops):
         node.result(top, i)
+    unread = [top for i, top in enumerate(tops) if not node.is_read(i)]
+    if unread:
+        node.model.net.finish(node.layer("Silence", "rest"), unread, ())
 
 
 @imports("Slice", layers="Slice, Silence")
@@ -117,32 +121,58 @@ def cut(node: Node) -> None:
     if set(node.ints(4, "", [1] * len(starts))) != {1} or not len(starts) == len(ends) == len(axes):
         raise InputError("takes elements in other steps than 1, which Caffe's Slice does not have; remove it")
     for number, (start, end, axis) in enumerate(zip(starts, ends, axes)):
-        axis = node.axis_of(axis, len(x.shape))
-        size = x.shape[axis]
-        start, end = (min(max(at + size if at < 0 else at, 0), size) for at in (start, end))
-        if start >= end:
-            raise InputError("takes no elements; export the model again")
-        if (start, end) == (0, size):
-            continue
-        points = [at for at in (start, end) if 0 < at < size]
-        layer = node.layer("Slice", f"axis{number}")
-        layer.slice_param.axis = axis
-        layer.slice_param.slice_point.extend(points)
-        parts = node.model.net.finish(layer, (x,), [None] * (len(points) + 1))
-        x = parts.pop(1 if start else 0)
-        node.model.net.finish(node.layer("Silence", f"rest{number}"), parts, ())
+        x = _cut(node, x, node.axis_of(axis, len(x.shape)), start, end, number)
     node.result(x)
 
 
-@imports("Gather", layers="Embed")
+def _cut(node: Node, x: NetValue, axis: int, start: int, end: int, number: int = 0) -> NetValue:
+    """The elements [start, end) of an axis."""
+    size = x.shape[axis]
+    start, end = (min(max(at + size if at < 0 else at, 0), size) for at in (start, end))
+    if start >= end:
+        raise InputError("takes no elements; export the model again")
+    if (start, end) == (0, size):
+        return x
+    points = [at for at in (start, end) if 0 < at < size]
+    layer = node.layer("Slice", f"axis{number}")
+    layer.slice_param.axis = axis
+    layer.slice_param.slice_point.extend(points)
+    parts = node.model.net.finish(layer, (x,), [None] * (len(points) + 1))
+    kept = parts.pop(1 if start else 0)
+    node.model.net.finish(node.layer("Silence", f"rest{number}"), parts, ())
+    return kept
+
+
+@imports("Gather", layers="Embed, or Slice for an index that is constant")
 def gather(node: Node) -> None:
+    if not node.is_constant(0):
+        _element(node)
+        return
     table = node.constant(0)
     if table.array.ndim != 2 or node.int_attribute("axis", 0) or node.is_constant(1):
-        raise InputError("takes elements of a blob by index; Caffe has rows of a constant table alone: export up to it")
+        raise InputError("takes elements of a constant; Caffe has rows of a table by a blob alone: export up to it")
     layer = node.layer("Embed")
     layer.embed_param.input_dim, layer.embed_param.num_output = table.array.shape
     layer.embed_param.bias_term = False
     node.make(layer, node.blob(1), blobs=[table])
+
+
+def _element(node: Node) -> None:
+    """Take one element of an axis of a blob; an index without axes removes the axis."""
+    x, index = node.blob(0), node.constant(1).array
+    if index.size != 1 or index.ndim > 1:
+        raise InputError(
+            "takes several elements of a blob by index; Caffe takes one, or a Slice of neighbours: use that"
+        )
+    axis, at = node.axis(0, len(x.shape)), int(index.reshape(-1)[0])
+    at += x.shape[axis] if at < 0 else 0
+    if not 0 <= at < x.shape[axis]:
+        raise InputError(f"takes element {at} of {x.shape[axis]}; export the model again")
+    kept = _cut(node, x, axis, at, at + 1)
+    if index.ndim:
+        node.result(kept)
+    else:
+        node.make(node.reshape_layer(kept.shape, kept.shape[:axis] + kept.shape[axis + 1 :]), kept)
 
 
 @imports("Tile", layers="Tile")
@@ -168,15 +198,17 @@ def resize(node: Node) -> None:
     x, last = node.blob(0), node.op == "Upsample"
     if len(x.shape) != 4:
         raise InputError(f"resizes a blob of {len(x.shape)} axes; layermem resizes N x C x H x W: Reshape it")
-    at = 1 if last else 2
-    if not last and node.has(3):
-        sizes = node.ints(3)
-    else:
-        scales = node.constant(at).array.reshape(-1)
-        if scales.size != 4:
-            raise InputError("has scales for another number of axes; export the model again")
-        sizes = [int(size * float(scale) + 1e-6) for size, scale in zip(x.shape, scales)]
-    if len(sizes) != 4 or tuple(sizes[:2]) != x.shape[:2]:
+    axes = [node.axis_of(axis, 4) for axis in node.ints_attribute("axes", range(4))]
+    by_size = not last and node.has(3)
+    given = node.ints(3) if by_size else node.constant(1 if last else 2).array.reshape(-1)
+    if len(given) != len(axes):
+        raise InputError("has sizes or scales for another number of axes; export the model again")
+    if node.text_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise InputError("keeps the aspect ratio, which Caffe does not; export it with the sizes that result")
+    sizes = list(x.shape)
+    for axis, value in zip(axes, given):
+        sizes[axis] = int(value) if by_size else int(x.shape[axis] * float(value) + 1e-6)
+    if tuple(sizes[:2]) != x.shape[:2]:
         raise InputError("resizes other axes than height and width; layermem resizes those: export it so")
     mode = node.text_attribute("mode", "nearest")
     how = node.text_attribute("coordinate_transformation_mode", "asymmetric" if last else "half_pixel")
@@ -210,22 +242,30 @@ _NEAREST = {
 REDUCTIONS = {"ReduceSum": 1, "ReduceL1": 2, "ReduceSumSquare": 3, "ReduceMean": 4}  # ReductionParameter.ReductionOp
 
 
-@imports(*REDUCTIONS, layers="Reduction, or Pooling for the mean of all pixels")
+@imports(*REDUCTIONS, "ReduceMax", layers="Reduction, or Pooling for the mean or the maximum of all pixels")
 def reduction(node: Node) -> None:
     x = node.blob(0)
     rank = len(x.shape)
-    axes = sorted({node.axis_of(axis, rank) for axis in node.ints(1, "axes", range(rank))})
+    given = node.ints(1, "axes", ())
+    if not given and node.int_attribute("noop_with_empty_axes", 0):
+        if node.op not in ("ReduceMean", "ReduceSum", "ReduceMax"):
+            raise InputError("reduces no axes; remove it")
+        node.result(x)
+        return
+    axes = sorted({node.axis_of(axis, rank) for axis in given or range(rank)})
     if axes != list(range(rank - len(axes), rank)) or not axes:
         raise InputError(f"reduces axes {axes} of {rank}; Caffe reduces all from one on: Transpose them to the end")
     keep = bool(node.int_attribute("keepdims", 1))
-    if node.op == "ReduceMean" and (rank, axes) == (4, [2, 3]):
-        layer = node.layer("Pooling", "" if keep else "mean")
-        layer.pooling_param.pool, layer.pooling_param.global_pooling = 1, True
+    if node.op in ("ReduceMean", "ReduceMax") and (rank, axes) == (4, [2, 3]):
+        layer = node.layer("Pooling", "" if keep else "mean" if node.op == "ReduceMean" else "max")
+        layer.pooling_param.pool, layer.pooling_param.global_pooling = int(node.op == "ReduceMean"), True
         if keep:
             node.make(layer, x)
         else:
             node.make("Flatten", node.between(layer, x))
         return
+    if node.op == "ReduceMax":
+        raise InputError("takes the maximum of other axes than height and width; Caffe pools those: Transpose them")
     layer = node.layer("Reduction", "reduced" if keep else "")
     layer.reduction_param.operation, layer.reduction_param.axis = REDUCTIONS[node.op], axes[0]
     if keep:
