@@ -126,7 +126,7 @@ class TrainNet(SolverPycaffe):
 
     def _blob(self, name: str) -> Blob:
         def value(kind: str, of_step: Callable[[str], Array]) -> Array:
-            with self._lock:
+            with self._lock.mutex:
                 if self._by_hand or not self._engine.values[0]:
                     array: Array = getattr(self.separate.blobs[name], kind)
                     return array

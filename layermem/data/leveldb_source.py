@@ -26,7 +26,7 @@ except ImportError:  # optional; only nets that read a LevelDB need it
 INSTALL = "pip install 'layermem[leveldb]'"
 CURRENT = "CURRENT"  # a file that every LevelDB has
 LOCK = "LOCK"  # a file that every open LevelDB has and keeps locked
-FileId = tuple[int, int, int]  # device, inode and time of LOCK: a folder that is made again has another one
+FileId = tuple[int, ...]  # device, inode and time of LOCK: a folder that is made again has another one
 _databases: dict[FileId, tuple[Any, str, int]] = {}  # (database, the name used to open it, reference count)
 _lock = threading.Lock()
 

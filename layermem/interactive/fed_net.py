@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from layermem.interactive.batching import BatchedNet
 from layermem.interactive.blob import Array
 from layermem.interactive.inputs import as_numbers, check_names
 from layermem.solver.feeds import Feeds
-from layermem.utils.exclusive import exclusive
+from layermem.utils.exclusive import Lock, exclusive
 from layermem.utils.text import shape_text
 
 GIVEN = ("Input", "DummyData")  # layers whose blobs a user may write and reshape
@@ -23,7 +22,7 @@ GIVEN = ("Input", "DummyData")  # layers whose blobs a user may write and reshap
 class FedNet(BatchedNet):
     """A net whose Input, DummyData and MemoryData layers read arrays of a user; other input layers read files."""
 
-    _lock: RLock
+    _lock: Lock
     _seed: int
     _feeds: Feeds | None
     _input_arrays: dict[str, Array]  # of Input layers, by blob

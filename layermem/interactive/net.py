@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from layermem.graph.sections import Section
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
 from layermem.interactive.fed_net import FedNet
-from layermem.interactive.inputs import as_numbers, shapes_text
+from layermem.interactive.inputs import as_numbers
+from layermem.interactive.lending import LendingNet
 from layermem.interactive.passes import Batch, Passes
 from layermem.interactive.session import Session
 from layermem.interactive.shadows import Shadows
@@ -41,7 +41,7 @@ from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
 from layermem.solver.planned import MOST_PLANS
 from layermem.solver.recording import Recording
-from layermem.utils.exclusive import exclusive
+from layermem.utils.exclusive import Lock, exclusive
 from layermem.utils.files import WEIGHT_ENDINGS, PathName, check_ending
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
@@ -49,7 +49,7 @@ from layermem.utils.text import shape_text
 Weights = PathName | Sequence[PathName]
 
 
-class Net(FedNet):
+class Net(FedNet, LendingNet):
     """A net of one phase, ready to run: `net.forward(data=x)`, `net.backward()`, `net.predict(x)`.
 
     source   a path of a prototxt, a NetParameter message, or a NetSpec; Net.from_text takes the text itself
@@ -96,7 +96,7 @@ class Net(FedNet):
         keep: Iterable[str] | None = None,
         seed: int = 0,
     ):
-        self._lock = RLock()  # held by methods that use the attributes below (utils/exclusive.py)
+        self._lock = Lock()  # held by methods that use the attributes below (utils/exclusive.py)
         self._file = read_source(source)
         self._options = NetOptions.of(batch, inputs, level, stages, allow_python)
         self._step = StepOptions(device=device, budget=budget, host_budget=host_budget, strategy=strategy)
@@ -110,7 +110,7 @@ class Net(FedNet):
         self._diffs: dict[str, Array] = {}  # gradients that a user sets, by blob
         self._shapes: dict[str, tuple[int, ...]] = {}  # shapes of inputs for the next reshape
         self._shadows = Shadows()
-        self._lenders: dict[str, Net] = {}  # layer -> the net that owns its parameters
+        self._lenders: dict[str, LendingNet] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
         self._reports: dict[str, dict[Section, PlanReport]] = {}  # plans by shapes of the inputs
         self._session: Session | None = None
@@ -163,13 +163,13 @@ class Net(FedNet):
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
-            with self._lock:
+            with self._lock.mutex:
                 if layer in self._lenders:
                     return self._lenders[layer]._params[layer][index].data
                 return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
-            with self._lock:
+            with self._lock.mutex:
                 session, passes = self._ready()
                 if not self._definition.params[name].param.learned:
                     return np.zeros(shape, session.device.real)
@@ -353,7 +353,7 @@ class Net(FedNet):
     # -- inputs and blobs ------------------------------------------------------------------------------------------
 
     def _data(self, name: str) -> Array:
-        with self._lock:
+        with self._lock.mutex:
             given = self._given(name)
             if given is not None:
                 return given
@@ -362,7 +362,7 @@ class Net(FedNet):
 
     def _diff(self, name: str) -> Array:
         """The gradient of the last backward pass, or an array from which the next one starts."""
-        with self._lock:
+        with self._lock.mutex:
             session, passes = self._ready()
             made = passes.diff(name) if name not in self._diffs else None
             if made is not None:
@@ -392,28 +392,15 @@ class Net(FedNet):
         """Set parameters from a weight file, by layer name; other layers keep theirs.
 
         InputError for a layer whose blobs do not fit, and for a file with no layer of the net."""
-        values = matched_weights(self._definition, path)
+        self._write_shared(matched_weights(self._definition, path))
+
+    def _write(self, values: Mapping[str, Values]) -> None:
         runner = self._runner()
         self._shadows.flush(runner)
         Parameters((self._definition,), runner, 0).write(values)
         self._shadows.refresh(runner)
 
     copy_from = load
-
-    @exclusive
-    def share_with(self, other: Net) -> None:
-        """Use the parameters of `other` in layers of the same names; they are read before each pass."""
-        for layer, blobs in self._params.items():
-            if layer not in other._params:
-                continue
-            mine, theirs = ([blob.shape for blob in each] for each in (blobs, other._params[layer]))
-            if mine != theirs:
-                raise InputError(
-                    f"has parameters of {shapes_text(mine)} here, and of {shapes_text(theirs)} in the other net; make "
-                    "them equal, or rename one of the layers",
-                    layer=layer,
-                )
-        self._lenders = {layer: other for layer in self._params if layer in other._params}
 
     def _borrow(self) -> None:
         """Copy the parameters of shared layers from their owners."""
@@ -425,7 +412,7 @@ class Net(FedNet):
 
     @exclusive
     def close(self) -> None:
-        """Release the files of its data layers, and the arena."""
+        """Release the files of its data layers, and the arena; a net that runs again has its initial parameters."""
         if self._feeds is not None:
             self._feeds.close()
         self._feeds = self._session = self._passes = None

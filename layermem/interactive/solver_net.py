@@ -16,6 +16,7 @@ from layermem.errors import InputError
 from layermem.graph.needs import is_updated
 from layermem.graph.train import diff_buffer
 from layermem.interactive.blob import Array, Blob, NetBlob
+from layermem.interactive.lending import LendingNet
 from layermem.interactive.net import Net
 from layermem.interactive.shadows import Shadows
 from layermem.report.notebook import net_html
@@ -112,7 +113,7 @@ class SolverNet(Net):
         if shapes:
             self._refuse("is planned for its shapes")
 
-    def share_with(self, other: Net) -> None:
+    def share_with(self, other: LendingNet) -> None:
         """Do nothing for a net of the same solver, which shares its parameters already; raise InputError for
         another."""
         if not (isinstance(other, SolverNet) and other._engine is self._engine):
@@ -134,11 +135,11 @@ class SolverNet(Net):
 
     def _parameter(self, layer: str, index: int, name: str, shape: tuple[int, ...]) -> Blob:
         def data() -> Array:
-            with self._lock:
+            with self._lock.mutex:
                 return self._shadows.array(self._runner(), name, shape)
 
         def diff() -> Array:
-            with self._lock:
+            with self._lock.mutex:
                 runner = self._runner()
                 if not is_updated(self._definition, name):
                     return np.zeros(shape, runner.device.real)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from threading import RLock
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +37,7 @@ from layermem.solver.recording import Recording
 from layermem.solver.rules import learning_rate, rule_of, settings
 from layermem.solver.shared_state import SharedState
 from layermem.solver.signals import Requests
+from layermem.utils.exclusive import Lock
 
 Outputs = tuple[Output, ...]
 OnChange = Callable[[int, Mapping[str, tuple[int, ...]]], None]
@@ -63,7 +63,7 @@ class Engine:
         group: Group | None = None,
         loss_scale: LossScale | None = None,
     ):
-        self.lock = RLock()  # shared by the solver and its nets (utils/exclusive.py)
+        self.lock = Lock()  # shared by the solver and its nets (utils/exclusive.py)
         self.param, self.noise = param, noise
         self.group, self.loss_scale = group or Group(), loss_scale
         self.ranks = Ranks(self.group.rank, self.group.size, param.iter_size)

@@ -93,10 +93,12 @@ class Training(Planned):
             loss_scale=self.loss_scale,
         )
         self._lock = self._engine.lock
+        self.log = self._lock.opened(self.log)
         if self.group.size == 1:
             self._engine.on_change = self._change_shapes
         self.progress = Progress(losses=deque(maxlen=self.param.average_loss))
         self.callbacks = Callbacks()
+        self._call = self._lock.opened(self.callbacks.call)
         self.outputs: dict[str, np.ndarray] = {}
         self.interrupted = False
         self.stopped_by: int | None = None
@@ -233,10 +235,10 @@ class Training(Planned):
         self.progress.base_lr = float(base_lr)
 
     def _iterate(self) -> None:
-        self.callbacks.call("on_start")
+        self._call("on_start")
         scale = self.loss_scale
         before = None if scale is None else replace(scale)
-        loss, outputs = self._engine.train(self.iteration, lambda: self.callbacks.call("on_gradient"), self._requests)
+        loss, outputs = self._engine.train(self.iteration, lambda: self._call("on_gradient"), self._requests)
         self.progress.losses.append(loss)
         self.outputs = {output.name: output.values for output in outputs}
         if drop := rate_drop(self.param, self.iteration):
@@ -248,7 +250,7 @@ class Training(Planned):
             self._note(f"Iteration {self.iteration}: {change}")
         self.progress.iteration += 1
         self.log(events.Stepped(self.iteration, loss, self.loss, self._engine.context["rate"], outputs))
-        self.callbacks.call("on_iteration")
+        self._call("on_iteration")
 
     def _display(self, outputs: Outputs) -> None:
         now = time.monotonic()

@@ -1,5 +1,6 @@
 """One net or solver in several threads: each call has the result of the same call alone."""
 
+import signal
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -144,6 +145,131 @@ def test_nets_that_share_parameters_run_in_threads_as_alone(tmp_path):
     assert all(np.array_equal(value, right[job % 6]) for job, value in enumerate(got))
 
 
+def weights_of(folder, count: int = 2) -> tuple[list, list]:
+    """Weight files of different values, and the answers for each to each of BATCHES."""
+    paths = [folder / f"{seed}.caffemodel" for seed in range(count)]
+    for seed, path in enumerate(paths):
+        layermem.Net.from_text(NET, seed=seed + 10).save(path)
+    nets = [layermem.Net.from_text(NET, weights=path) for path in paths]
+    return paths, [[net.forward(d=batch)["p"] for batch in BATCHES] for net in nets]
+
+
+def test_a_pass_has_all_shared_parameters_of_one_moment(tmp_path):
+    """Those of its owner are loaded meanwhile, and its owner is replaced."""
+    paths, right = weights_of(tmp_path)
+    owners = [layermem.Net.from_text(NET, weights=path) for path in paths]
+    net = layermem.Net.from_text(NET, weights=paths[0])
+    net.share_with(owners[0])
+
+    def run(job: int) -> bool:
+        if job % 4 == 0:
+            owners[0].load(paths[job // 4 % 2])
+            return True
+        if job % 4 == 1:
+            net.share_with(owners[job // 4 % 2])
+            return True
+        value = net.forward(d=BATCHES[job % 6])["p"]
+        return any(np.array_equal(value, answers[job % 6]) for answers in right)
+
+    assert all(in_threads(run, range(6 * CALLS)))
+
+
+def test_nets_that_share_with_each_other_have_the_parameters_of_one_of_them(tmp_path):
+    paths, right = weights_of(tmp_path, 3)
+    nets = [layermem.Net.from_text(NET, weights=path) for path in paths]
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        nets[one].share_with(nets[other])
+    got = in_threads(lambda job: nets[job % 3].forward(d=BATCHES[job % 6])["p"], range(CALLS))
+    assert all(np.array_equal(value, right[2][job % 6]) for job, value in enumerate(got))
+
+
+def test_a_net_that_shares_with_a_solver_runs_in_its_callbacks_and_in_other_threads(tmp_path):
+    with solver_of(layermem.Solver, tmp_path) as solver:
+        net = layermem.Net.from_text(SOLVER.partition("net_param {")[2].rpartition("}")[0])
+        net.share_with(solver.net)
+        ran = []
+        solver.add_callback(on_iteration=lambda: ran.append(net.forward()))
+        pool = ThreadPoolExecutor(THREADS)
+        jobs = [pool.submit(solver.step, 10), *(pool.submit(net.forward) for _ in range(CALLS))]
+        for job in jobs:
+            job.result(timeout=60)
+        pool.shutdown()
+        assert len(ran) == 10
+
+
+def interrupt(handler, call, count: int = 300) -> list:
+    """What `call` gives, `count` times, while a timer calls `handler` in this thread."""
+    signal.signal(signal.SIGALRM, lambda number, frame: handler())
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0011)
+    try:
+        return [call() for _ in range(count)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def test_a_signal_handler_does_not_disturb_the_call_that_it_interrupts():
+    net, got, refused = layermem.Net.from_text(NET), [], []
+    one, other = (net.forward(d=batch)["p"] for batch in BATCHES[:2])
+
+    def handler() -> None:
+        try:
+            got.append(net.forward(d=BATCHES[1])["p"])
+        except layermem.InputError as error:
+            refused.append(str(error))
+
+    assert all(np.array_equal(value, one) for value in interrupt(handler, lambda: net.forward(d=BATCHES[0])["p"]))
+    assert all(np.array_equal(value, other) for value in got)
+    assert refused and all("'forward' was called within another call of this net" in each for each in refused)
+
+
+def test_a_signal_handler_does_not_save_half_an_iteration(tmp_path):
+    with solver_of(layermem.Solver, tmp_path) as solver:
+        refused = []
+
+        def handler() -> None:
+            try:
+                solver.snapshot()
+            except layermem.InputError as error:
+                refused.append(str(error))
+
+        interrupt(handler, lambda: solver.step(20), 5)
+        assert refused and all("call solver.request" in each for each in refused)
+        for path in tmp_path.glob("*.solverstate"):
+            solver.restore(path)
+
+
+def test_a_net_goes_on_after_an_exception_of_a_signal_handler():
+    net = layermem.Net.from_text(NET)
+    right, armed = net.forward(d=BATCHES[0])["p"], []
+
+    def handler() -> None:
+        if armed:
+            armed.clear()
+            raise TimeoutError
+
+    def call() -> bool:
+        try:
+            armed.append(True)
+            value = net.forward(d=BATCHES[0])["p"]
+            armed.clear()
+            return np.array_equal(value, right)
+        except TimeoutError:
+            return True
+
+    assert all(interrupt(handler, call))
+    assert in_threads(lambda job: np.array_equal(net.forward(d=BATCHES[0])["p"], right), [0, 1]) == [True, True]
+
+
+def test_an_override_of_a_method_calls_the_overridden_one():
+    class Mine(layermem.Net):
+        def reshape(self, **shapes) -> None:
+            super().reshape(**shapes)
+
+    net = layermem.Net.from_text(NET)
+    assert np.array_equal(Mine.from_text(NET).forward(d=BATCHES[0])["p"], net.forward(d=BATCHES[0])["p"])
+
+
 def test_two_nets_run_in_threads_as_alone():
     nets = [layermem.Net.from_text(NET, seed=seed) for seed in range(THREADS)]
     right = [net.predict(ROWS[0]) for net in nets]
@@ -203,7 +329,8 @@ FREE = {  # methods without a lock: they read one value that never changes or ch
     Net: set(),
     Net.__mro__[1]: {"reshape"},
     Net.__mro__[2]: {"backward"},
-    Net.__mro__[3]: {"definition", "name", "phase"},
+    Net.__mro__[3]: {"share_with"},
+    Net.__mro__[4]: {"definition", "name", "phase"},
     SolverNet: {"report", "backward", "share_with", "close"},
     TrainNet: set(),
     Pycaffe: {"before_forward", "after_forward", "before_backward", "after_backward"},
