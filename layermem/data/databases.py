@@ -10,6 +10,7 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -92,7 +93,7 @@ def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) 
             shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
     except OSError as error:
-        raise InputError(f"cannot be written: {error}; use another path", path=str(folder)) from None
+        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(folder)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -100,7 +101,7 @@ def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) 
 @contextmanager
 def _new_lmdb(folder: Path) -> Iterator[Write]:
     try:
-        with closing(lmdb.open(str(folder), map_size=MAP_SIZE)) as environment:
+        with closing(lmdb.open(os.fsencode(folder), map_size=MAP_SIZE)) as environment:
 
             def write(records: list[Record]) -> None:
                 with environment.begin(write=True) as transaction:

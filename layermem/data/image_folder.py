@@ -24,7 +24,7 @@ from pathlib import Path
 from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_database
 from layermem.data.list_source import IMAGE_LIMIT
 from layermem.errors import InputError
-from layermem.utils.input_files import read_bytes
+from layermem.utils.input_files import files_below, read_bytes
 from layermem.utils.seeds import generator
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
@@ -53,7 +53,7 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise InputError("is no folder; give a folder with one subfolder for each class", path=str(folder))
     classes = {
-        each.name: sorted(path for path in each.rglob("*") if _is_image(path.relative_to(folder)) and path.is_file())
+        each.name: [path for path in files_below(each) if _is_image(path.relative_to(folder)) and path.is_file()]
         for each in sorted(folder.iterdir())
         if each.is_dir() and not each.name.startswith(".")
     }
@@ -162,7 +162,7 @@ def write_dataset(
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes))
+        (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes), "utf-8")
         for name, entries in ((TRAIN, train), (TEST, test)):
             if entries:
                 _write_set(aside, name, entries, replace(options, check_size=True), backend, track)
@@ -172,7 +172,7 @@ def write_dataset(
     except InputError as error:
         raise _renamed(error, aside, out) from None
     except OSError as error:
-        raise InputError(f"cannot be written: {error}; use another path", path=str(out)) from None
+        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(out)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     values = tuple(float(value) for value in mean.mean(axis=(1, 2), dtype=float))
@@ -190,14 +190,15 @@ def _write_set(
 ) -> None:
     listing = aside / f"{name}.txt"
     lines = (f"{_in_line(os.path.relpath(path, aside), path)} {label}\n" for path, label in entries)
-    listing.write_text("".join(lines))
+    listing.write_text("".join(lines), "utf-8")
     options = replace(options, root=f"{aside}/")
     write_database(aside / f"{name}_{backend}", image_records(listing, options, track), backend=backend)
 
 
 def _in_line(name: str, path: Path) -> str:
-    if "\n" in name or name != name.strip():
-        raise InputError("has a name that a list cannot hold; rename it without blanks at its ends", path=str(path))
+    if "\n" in name or name != name.strip() or name != name.encode(errors="ignore").decode():
+        what = "has a name that a list cannot hold; rename it in UTF-8, without blanks at its ends"
+        raise InputError(what, path=str(path))
     return name
 
 

@@ -24,7 +24,7 @@ from layermem.data.images import decode
 from layermem.data.leveldb_source import is_leveldb
 from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
 from layermem.errors import InputError
-from layermem.utils.input_files import Read, exists, file_beside, read_bytes, read_lines
+from layermem.utils.input_files import Read, exists, file_beside, files_below, read_bytes, read_lines
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _folder(folder: Path, color: bool) -> Iterator[Item | Unreadable]:
 def _images_below(folder: Path) -> list[Path]:
     return [
         path
-        for path in sorted(folder.rglob("*"))
+        for path in files_below(folder)
         if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".") and path.is_file()
     ]
 

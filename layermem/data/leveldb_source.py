@@ -41,7 +41,7 @@ def new_leveldb(folder: Path) -> Iterator[Any]:
     """A new database with the options of Caffe; every error of the library becomes an OSError."""
     options = {"block_size": 65536, "write_buffer_size": 2**28, "max_open_files": 100}
     try:
-        with plyvel.DB(str(folder), create_if_missing=True, **options) as database:
+        with plyvel.DB(os.fsencode(folder), create_if_missing=True, **options) as database:
             yield database
     except plyvel.Error as error:
         raise OSError(_reason(error)) from None
@@ -211,7 +211,7 @@ def _open(resolved: Path, name: str, path: Path) -> Any:
         what = f"is a LevelDB, and the Python package for it is missing; install it: {INSTALL}, or convert it to LMDB"
         raise InputError(what, path=str(path))
     try:
-        return plyvel.DB(name, create_if_missing=False, paranoid_checks=True)
+        return plyvel.DB(os.fsencode(name), create_if_missing=False, paranoid_checks=True)
     except (plyvel.Error, UnicodeEncodeError) as error:
         reason = _reason(error)
         if "lock" in reason.lower():

@@ -118,6 +118,15 @@ def file_beside(name: PathName, folder: Path) -> Path:
     return folder / name if not exists(name) and exists(folder / name) else Path(name)
 
 
+def files_below(folder: Path) -> list[Path]:
+    """The files in a folder and its subfolders, sorted; InputError for a folder that cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        raise unreadable(os.fspath(error.filename), "folder", error)
+
+    return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+
+
 def unreadable(path: PathName, what: str, error: OSError | ValueError) -> InputError:
     """Return the error for a file that should be a `what` and that the system refused to open or to read."""
     if isinstance(error, FileNotFoundError):

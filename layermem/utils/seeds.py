@@ -19,7 +19,7 @@ WORDS = 4  # per step of Philox's counter
 def key_of(*parts: int | str) -> int:
     """Return a 128-bit hash of the parts; ("a", 1) and ("a1",) have different hashes."""
     text = "".join(f"{type(part).__name__}{len(str(part))}:{part}" for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest(), "little")
 
 
 def generator(*parts: int | str) -> np.random.Generator:

@@ -12,7 +12,7 @@ REMEDIES = {
     errno.EPERM: "change its permissions, or those of its folders",
     errno.ENOENT: "give one that exists",
     errno.EISDIR: "give a file",
-    errno.ENOTDIR: "give a folder",
+    errno.ENOTDIR: "correct the path, of which a part is a file",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "end other programs, which have too many files open",
     errno.ENOMEM: "free some memory, or raise the limit (ulimit -v)",

@@ -74,9 +74,9 @@ class Openings:
         self._patch = pytest.MonkeyPatch()
         opened = lmdb.open
 
-        def open_lmdb(path: str, **options: Any) -> Any:
+        def open_lmdb(path: str | bytes, **options: Any) -> Any:
             if active is not None and options.get("readonly"):
-                active.note(Path(path) / "data.mdb")
+                active.note(Path(os.fsdecode(path)) / "data.mdb")
             return opened(path, **options)
 
         self._patch.setattr(lmdb, "open", open_lmdb)

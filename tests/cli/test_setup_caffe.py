@@ -79,7 +79,7 @@ def test_a_folder_of_something_else_is_refused_and_left_as_it_is(layermem, tmp_p
 def test_a_folder_that_cannot_be_written_is_refused(layermem, tmp_path):
     (tmp_path / "file").write_text("")
     ended = layermem("setup-caffe", tmp_path / "file" / "caffe")
-    assert ended.code == 2 and "Not a directory; give a folder" in ended.sentence
+    assert ended.code == 2 and "Not a directory; correct the path, of which a part is a file" in ended.sentence
 
 
 def test_an_empty_folder_is_taken(layermem, tmp_path):

@@ -1,10 +1,13 @@
 """LMDBs of images and mean images: the records of convert_imageset, the sums of compute_image_mean."""
 
+import os
+
 import lmdb
 import numpy as np
 import pytest
 from PIL import Image
 
+from layermem.data.database import open_database
 from layermem.data.databases import ImageOptions, image_records, label_records, mean_content, mean_image, write_database
 from layermem.data.images import decode
 from layermem.data.transform import read_mean
@@ -172,3 +175,21 @@ def test_a_path_may_end_in_numbers_where_the_count_of_labels_is_given(tmp_path):
     (tmp_path / "list.txt").write_text("image 7 0.5\n")
     ((key, datum),) = label_records(tmp_path / "list.txt", 1, None)
     assert key == b"00000000_image 7" and list(datum.float_data) == [0.5]
+
+
+@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+def test_a_database_may_have_a_name_that_is_not_utf_8(listing, backend):
+    folder = listing.parent / os.fsdecode(b"db\xff")
+    assert write_database(folder, image_records(listing, ImageOptions()), backend=backend) == 3
+    source = open_database(folder, labels=True)
+    assert source.read(3)[1].tolist() == [4, 5, 6]
+    source.close()
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_reason_of_the_system(listing, monkeypatch):
+    def refused(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refused)
+    with pytest.raises(InputError, match="db: cannot be written: Permission denied; use another path"):
+        write_database(listing.parent / "db", image_records(listing, ImageOptions()))

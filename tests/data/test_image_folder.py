@@ -1,5 +1,6 @@
 """A folder with one subfolder for each class: lists, databases, and the split."""
 
+import os
 from contextlib import closing
 
 import numpy as np
@@ -119,3 +120,11 @@ def test_a_class_called_train_is_a_class(photos, tmp_path):
     (photos / "cross").rename(photos / "train")
     (photos / "square").rename(photos / "test")
     assert not set_folders(photos) and not set_folders(tmp_path / "none")
+
+
+def test_a_name_that_is_not_utf_8_is_refused_since_a_list_cannot_hold_it(tmp_path):
+    write_shapes(tmp_path / "photos", 3)
+    name = sorted((tmp_path / "photos").iterdir())[0]
+    name.rename(name.with_name(os.fsdecode(b"x\xff")))
+    with pytest.raises(InputError, match="has a name that a list cannot hold; rename it in UTF-8"):
+        write_dataset(tmp_path / "photos", tmp_path / "set", ImageOptions(), share=0, seed=0)

@@ -19,7 +19,7 @@ from layermem.proto.read import read_net, read_solver, resolve_path
 from layermem.proto.weights import read_weights
 from layermem.solver.snapshot import check_prefix, read_snapshot
 from layermem.solver.state_file import read_state
-from layermem.utils.input_files import LINE_LIMIT, read_bytes, read_lines
+from layermem.utils.input_files import LINE_LIMIT, files_below, read_bytes, read_lines
 from layermem.utils.open_file import OpenFile
 from tests.data.makers import layer
 
@@ -134,3 +134,26 @@ def test_a_file_without_a_size_is_read_to_its_end():
     assert read_bytes("/proc/self/status", what="file", limit=2**20).startswith(b"Name:")
     with pytest.raises(InputError, match="is larger than 10 B"):
         read_bytes("/proc/self/status", what="file", limit=10)
+
+
+def test_a_folder_below_that_cannot_be_read_is_named_instead_of_left_out(tmp_path, monkeypatch):
+    (tmp_path / "b/closed").mkdir(parents=True)
+    for name in ("b/2.png", "b/1.png", "a.png"):
+        (tmp_path / name).write_bytes(b"")
+    assert [str(path.relative_to(tmp_path)) for path in files_below(tmp_path)] == ["a.png", "b/1.png", "b/2.png"]
+    scandir = os.scandir
+
+    def refused(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(InputError, match="closed: cannot be read as a folder: Permission denied; change"):
+        files_below(tmp_path)
+
+
+def test_a_file_in_the_place_of_a_folder_is_a_fault_of_the_path(tmp_path):
+    (tmp_path / "w").write_bytes(b"")
+    with pytest.raises(InputError, match="Not a directory; correct the path, of which a part is a file"):
+        read_bytes(tmp_path / "w/net.caffemodel", what="weight file", limit=100)
