@@ -74,8 +74,6 @@ class BatchedNet(NetViews):
         items = as_numbers(name, x)
         if items.ndim == len(self.blobs[name].shape) - 1:
             items = items[np.newaxis]
-        if not len(items):
-            raise InputError(f"'{name}' has no items; give at least one")
         return self.forward_all([] if blob is None else [blob], **{name: items})[wanted]
 
     def _batch_sizes(self) -> dict[str, int]:
@@ -85,6 +83,8 @@ class BatchedNet(NetViews):
         """InputError for arrays whose items do not have the shape of their blob's items."""
         for name, value in arrays.items():
             given, item = as_numbers(name, value).shape, self.blobs[name].shape[1:]
+            if given[:1] == (0,):
+                raise ArgumentError(f"'{name}' has no items; give at least one")
             if given[1:] == item and given:
                 continue
             what = f"'{name}' takes any number of items of {shape_text(item)}, and was given {shape_text(given)}"

@@ -8,7 +8,8 @@ parameter                  `.data` is a view of the arena, or an array that is w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,7 +113,11 @@ class NetBlob(Blob):
         return self._diff()
 
     def reshape(self, *shape: int) -> None:
-        wanted = tuple(int(extent) for extent in shape)
+        extents: Sequence[Any] = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        try:
+            wanted = tuple(map(index, extents))
+        except TypeError:
+            raise InputError(f"blob '{self.name}' cannot have the shape {extents}; give whole numbers") from None
         if self._reshape is None:
             super().reshape(*wanted)
         else:

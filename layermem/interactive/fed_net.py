@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class FedNet(BatchedNet):
     _lock: Lock
     _seed: int
     _feeds: Feeds | None
-    _input_arrays: dict[str, Array]  # of Input layers, by blob
+    _input_arrays: dict[str, Array]  # memory of Input layers, by blob, which a smaller shape uses in part, as in Caffe
     _number = 0  # of the net among those of its feeds
 
     def _has_own_shape(self, name: str) -> bool:
@@ -48,9 +49,10 @@ class FedNet(BatchedNet):
     def _input(self, name: str) -> Array:
         """The array that the next forward pass reads."""
         shape = self.blobs[name].shape
-        if name not in self._input_arrays or self._input_arrays[name].shape != shape:
-            self._input_arrays[name] = np.zeros(shape, np.float32)
-        return self._input_arrays[name]
+        count, memory = prod(shape), self._input_arrays.get(name)
+        if memory is None or memory.size < count:
+            self._input_arrays[name] = memory = np.zeros(count, np.float32)
+        return memory[:count].reshape(shape)
 
     def _given(self, name: str) -> Array | None:
         """The array of a blob that every forward pass reads, and to which a user may write; None for other blobs."""
@@ -75,9 +77,12 @@ class FedNet(BatchedNet):
             array, shape = as_numbers(name, value), self.blobs[name].shape
             if array.shape != shape:
                 new = ", ".join(map(str, array.shape))
+                advice = "give an array of that shape"
+                if len(array.shape) == len(shape) and array.shape[1:2] == shape[1:2] and array.size:
+                    advice = f"call net.reshape({name}=({new})) first"
                 raise InputError(
-                    f"input '{name}' has the shape {shape_text(shape)}, and was given {shape_text(array.shape)}; call "
-                    f"net.reshape({name}=({new})) first, or use net.predict for any number of items"
+                    f"input '{name}' has the shape {shape_text(shape)}, and was given {shape_text(array.shape)}; "
+                    f"{advice}, or use net.predict for any number of items"
                 )
         for name, value in inputs.items():
             self._input(name)[...] = value

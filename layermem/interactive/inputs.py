@@ -19,6 +19,10 @@ def as_numbers(name: str, value: npt.ArrayLike) -> Array:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"'{name}' is no array of numbers ({error}); give arrays of one shape") from None
+    if array.dtype == object and not array.ndim:
+        raise InputError(
+            f"'{name}' is of the type {type(value).__name__}, and a net takes numbers; give an array or a list"
+        )
     if array.dtype.kind not in "fiub":
         raise InputError(f"'{name}' holds {array.dtype}, and a net takes numbers; convert it to float32")
     return array

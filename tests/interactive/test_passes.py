@@ -156,3 +156,50 @@ def test_hdf5_output_writes_the_last_pass(tmp_path, monkeypatch):
     (tmp_path / "out.h5").unlink()
     net.forward(start="over")
     assert not (tmp_path / "out.h5").exists()
+
+
+GIVEN = """
+    layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [4, 3, 5, 5] } } }
+    layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 2 kernel_size: 3 } }
+    layer { name: "p" type: "Pooling" bottom: "c" top: "p" pooling_param { pool: AVE global_pooling: true } }
+"""
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3, 5, 5), (3, 5, 5), (2, 3, 5, 5), (4, 3, 7, 6), (4, 1, 5, 5)])
+def test_what_an_array_of_another_shape_is_refused_with_can_be_done(shape):
+    net, x = layermem.Net.from_text(GIVEN), np.ones(shape)
+    with pytest.raises(layermem.InputError) as refused:
+        net.forward(x=x)
+    advice = str(refused.value).partition("; ")[2]
+    advised = f"call net.reshape(x=({', '.join(map(str, shape))})) first"
+    assert advice.startswith((advised, "give an array of that shape, or use net.predict"))
+    if advice.startswith(advised):
+        net.reshape(x=shape)
+        assert net.forward(x=x)["p"].shape == (shape[0], 2, 1, 1)
+    assert advice.startswith(advised) == (shape in [(2, 3, 5, 5), (4, 3, 7, 6)])
+
+
+@pytest.mark.parametrize("given", [(each for each in np.ones((4, 3, 5, 5))), None, {}])
+def test_what_is_no_array_is_named(given):
+    net = layermem.Net.from_text(GIVEN)
+    for call in (net.forward, net.forward_all):
+        with pytest.raises(
+            layermem.InputError, match=f"is of the type {type(given).__name__}, and a net takes numbers"
+        ):
+            call(x=given)
+    with pytest.raises(layermem.InputError, match="has no items; give at least one"):
+        net.forward_all(x=np.zeros((0, 3, 5, 5)))
+
+
+def test_a_smaller_input_has_the_memory_of_the_larger_one():
+    """As in Caffe: an array that was taken before still shows what the net reads."""
+    net, images = layermem.Net.from_text(GIVEN), np.random.default_rng(0).normal(size=(4, 3, 5, 5)).astype(np.float32)
+    right, view = net.forward(x=images)["p"], net.blobs["x"].data
+    net.blobs["x"].reshape(2, 3, 5, 5)
+    assert np.array_equal(net.forward()["p"], right[:2])
+    view[...] = images[::-1]
+    assert np.array_equal(net.forward()["p"], right[:1:-1])
+    net.blobs["x"].reshape((4, 3, 5, 5))
+    assert np.array_equal(net.forward()["p"], right[::-1])
+    with pytest.raises(layermem.InputError, match=r"cannot have the shape \(2.5, 3, 5, 5\); give whole numbers"):
+        net.blobs["x"].reshape(2.5, 3, 5, 5)
