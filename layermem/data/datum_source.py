@@ -23,7 +23,7 @@ from layermem.utils.mapped_pages import release_pages
 
 MAPPED_BYTES = 2**21  # of records that are read before the pages of the database are given back
 HELD_BYTES = 2 * MAPPED_BYTES  # of pages at a time, at most, those around the records included
-RECORD_COPIES = 3  # of a record's bytes: as the library gives them, in its message, and out of it
+RECORD_COPIES = 4  # of a record's bytes: its pages, as the library gives them, in its message, and out of it
 RECORD_BYTES = 2**12  # that count for a record of which only the key is read: a page
 
 
@@ -136,7 +136,7 @@ class DatumSource(ABC):
         taken to be no larger."""
         with self._reading():
             datum = self._datum()
-        copies = RECORD_COPIES * len(datum.data)
+        copies = RECORD_COPIES * datum.ByteSize()
         return pages_bytes(self.path) + copies + (decoding_bytes(datum.data) if datum.encoded else 0)
 
     def state(self) -> State:

@@ -26,6 +26,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 # Weights of blue, green and red by file format, the bits of their sum, and whether the result is rounded.
 GRAY_WEIGHTS = {"PNG": ((3737, 19234, 9797), 15, False), "WEBP": ((3735, 19235, 9798), 15, True)}
 OTHER_GRAY_WEIGHTS = ((1868, 9617, 4899), 14, True)
+GRAY_ROWS = 64  # at a time, since their sums take many times the bytes of the pixels
 DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N")  # gray of 16 bits
 DEEP_FORMATS = ("PNG", "PPM")  # whose mode I has 16 bits
 EXIF_ORIENTATION = 0x112  # of which 1 is upright, 2 to 4 are mirrored or upside down, and 5 to 8 lie on their side
@@ -145,10 +146,11 @@ def _as_gray(image: Image.Image) -> np.ndarray:
         return np.asarray(image.convert("L"))
     weights, bits, rounded = GRAY_WEIGHTS.get(image.format or "", OTHER_GRAY_WEIGHTS)
     pixels = _rgb(image)
-    total = np.full(pixels.shape[:2], 1 << (bits - 1) if rounded else 0, np.int32)
-    for channel, weight in enumerate(reversed(weights)):
-        total += weight * pixels[:, :, channel].astype(np.int32)
-    gray: np.ndarray = (total >> bits).astype(np.uint8)
+    gray = np.empty(pixels.shape[:2], np.uint8)
+    for first in range(0, len(pixels), GRAY_ROWS):
+        rows = pixels[first : first + GRAY_ROWS].astype(np.int32)
+        total = rows @ np.array(weights[::-1], np.int32) + (1 << (bits - 1) if rounded else 0)
+        gray[first : first + GRAY_ROWS] = total >> bits
     return gray
 
 

@@ -28,7 +28,7 @@ IMAGE_LIMIT = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
 _NUMBER = re.compile(r"\s*[-+]?[0-9]+")
-ROW_BYTES = 12  # of a row beside its text: its start and the number of its line
+ROW_BYTES = 28  # of a row beside its text: its start, the number of its line, and its places in two orders
 
 
 class Row(NamedTuple):

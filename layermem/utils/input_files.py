@@ -107,7 +107,7 @@ def lines_of(raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT) 
         try:
             yield number, start, raw[start : end if end >= 0 else None].removesuffix(b"\r").decode()
         except UnicodeDecodeError:
-            raise InputError(f"is not UTF-8 text; give a {what}", path=str(path), line=number) from None
+            raise InputError(f"is not UTF-8 text; save the {what} as UTF-8", path=str(path), line=number) from None
         if end < 0:
             return
         start = end + 1

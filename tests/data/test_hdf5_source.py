@@ -166,7 +166,7 @@ def test_lists_that_are_none_are_refused(tmp_path):
     with pytest.raises(InputError, match="lists no HDF5 files"):
         source(tmp_path / "list.txt")
     path = write(tmp_path, rows(0, 2))
-    with pytest.raises(InputError, match="is not UTF-8 text; give a list of HDF5 files"):
+    with pytest.raises(InputError, match="is not UTF-8 text; save the list of HDF5 files"):
         source(tmp_path / "a.h5")
     (tmp_path / "a.h5").write_bytes(b"junk")
     with pytest.raises(InputError, match="is truncated, or is not a HDF5 file with data"):

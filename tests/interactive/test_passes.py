@@ -183,9 +183,7 @@ def test_what_an_array_of_another_shape_is_refused_with_can_be_done(shape):
 def test_what_is_no_array_is_named(given):
     net = layermem.Net.from_text(GIVEN)
     for call in (net.forward, net.forward_all):
-        with pytest.raises(
-            layermem.InputError, match=f"is of the type {type(given).__name__}, and a net takes numbers"
-        ):
+        with pytest.raises(layermem.InputError, match=f"is of the type {type(given).__name__}, and a net takes"):
             call(x=given)
     with pytest.raises(layermem.InputError, match="has no items; give at least one"):
         net.forward_all(x=np.zeros((0, 3, 5, 5)))

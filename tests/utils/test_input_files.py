@@ -86,7 +86,7 @@ def test_lists_are_utf_8_whatever_the_locale(tmp_path):
     path.write_bytes("\ufeff日本.png 1\r\nb\u2028c.png 2\r\n".encode())
     assert [*read_rows(path, 1)] == [("日本.png", ["1"], 1), ("b\u2028c.png", ["2"], 2)]
     path.write_bytes("a.png 1\né.png 2\n".encode("latin-1"))
-    with pytest.raises(InputError, match="is not UTF-8 text; give a list of images") as caught:
+    with pytest.raises(InputError, match="is not UTF-8 text; save the list of images as UTF-8") as caught:
         read_rows(path, 1)
     assert caught.value.line == 2
     (tmp_path / "日本.h5").touch()
