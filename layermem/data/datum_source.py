@@ -136,7 +136,7 @@ class DatumSource(ABC):
         taken to be no larger."""
         with self._reading():
             datum = self._datum()
-        copies = RECORD_COPIES * datum.ByteSize()
+        copies = RECORD_COPIES * int(datum.ByteSize())
         return pages_bytes(self.path) + copies + (decoding_bytes(datum.data) if datum.encoded else 0)
 
     def state(self) -> State:

@@ -93,13 +93,13 @@ def test_a_database_holds_pages_and_the_record_that_is_decoded(tmp_path):
     pixels = images(1, height=300, width=400)[0]
     raw = encoded(pixels.transpose(1, 2, 0), "JPEG")
     stored = Datum(encoded=True, data=raw, label=1)
-    for name, record in (("encoded", stored), ("raw", datum(pixels, 1))):
+    for name, record in (("encoded", stored), ("raw", datum(pixels, 1)), ("floats", datum(pixels / 2, 1))):
         folder = make_lmdb(tmp_path / name, [record])
         param = LayerParameter(type="Data", top=["x", "y"])
         param.data_param.source, param.data_param.batch_size = str(folder), 2
         batches = 4 * (2 * 3 * 4 * 4 + 2) * (4 + 2)
         decoding = decoding_bytes(raw) if name == "encoded" else 0
-        read = pages_bytes(folder) + 3 * len(record.data) + decoding
+        read = pages_bytes(folder) + 4 * record.ByteSize() + decoding
         assert held_bytes(param, ((2, 3, 4, 4), (2,))) == read + batches
 
 

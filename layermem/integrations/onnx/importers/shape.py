@@ -203,7 +203,7 @@ def resize(node: Node) -> None:
     given = node.ints(3) if by_size else node.constant(1 if last else 2).array.reshape(-1)
     if len(given) != len(axes):
         raise InputError("has sizes or scales for another number of axes; export the model again")
-    if node.text_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+    if node.text_attribute("keep_aspect_ratio_policy", "").startswith("not_"):
         raise InputError("keeps the aspect ratio, which Caffe does not; export it with the sizes that result")
     sizes = list(x.shape)
     for axis, value in zip(axes, given):
