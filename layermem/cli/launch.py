@@ -125,7 +125,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
 
 
 def _relay(process: subprocess.Popen[str], number: int, lost: list[InputError]) -> None:
-    """Write what `process` writes to standard output (1) or error (2); without room for it, add an error to `lost` and
+    """Write what `process` writes to standard output (1) or error (2); on a full disk, add an error to `lost` and
     stop the training, as that of one process stops."""
     lines, stream = (process.stdout, sys.stdout) if number == 1 else (process.stderr, sys.stderr)
     assert lines is not None

@@ -163,7 +163,7 @@ def test_an_output_that_fills_the_disk_is_one_sentence():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
 @pytest.mark.parametrize("net", [NET, "none.prototxt"])
-def test_without_room_for_standard_error_the_exit_code_is_the_same(net):
+def test_on_a_full_disk_of_standard_error_the_exit_code_is_the_same(net):
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "layermem", "show", "--net", net]
         assert subprocess.run(words, stdout=full, stderr=full).returncode == 2
