@@ -206,8 +206,8 @@ def _resend_lost_interrupts() -> Iterator[None]:
 
 
 def _prepare_streams() -> None:
-    """Make output safe: replace a closed stream (`>&-`) by /dev/null, go on without a reader of a pipe and on a full disk
-    of standard error, and escape characters that a stream's encoding lacks."""
+    """Make output safe: replace a closed stream (`>&-`) by /dev/null, go on without a reader of a pipe and with a
+    full disk of standard error, and escape characters that a stream's encoding lacks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
