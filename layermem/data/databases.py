@@ -10,6 +10,7 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -100,7 +101,7 @@ def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) 
 @contextmanager
 def _new_lmdb(folder: Path) -> Iterator[Write]:
     try:
-        with closing(lmdb.open(str(folder), map_size=MAP_SIZE)) as environment:
+        with closing(lmdb.open(os.fsencode(folder), map_size=MAP_SIZE)) as environment:
 
             def write(records: list[Record]) -> None:
                 with environment.begin(write=True) as transaction:

@@ -167,13 +167,13 @@ def _release(key: FileId) -> None:
 def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
     options = {"subdir": subdir, "readonly": True, "readahead": False}
     try:
-        env = lmdb.open(str(folder), lock=True, **options)
+        env = lmdb.open(os.fsencode(folder), lock=True, **options)
         env.reader_check()  # frees the entries of killed readers
         return env
     except lmdb.Error as error:
         if not isinstance(error, lmdb.ReadonlyError) and getattr(error, "code", None) not in NO_LOCKS:
             raise
-        return lmdb.open(str(folder), lock=False, **options)
+        return lmdb.open(os.fsencode(folder), lock=False, **options)
 
 
 def _refusal(error: lmdb.Error, path: Path) -> InputError:
