@@ -63,6 +63,8 @@ def check_combinations(arguments: argparse.Namespace) -> None:
         raise InputError("--run measures the steps of one rank alone; leave --ranks out, or --run")
     if given.get("solver") and given.get("phase"):
         raise InputError("--phase needs --net; a solver has a train net and test nets, so leave it out")
+    if given.get("solver", "") is None and given.get("data"):
+        raise InputError("--data needs --solver, whose nets a run trains on the data; give the solver, or leave it out")
     _check_batch(given)
     _check_fit(given)
     if "port" in given and not (given.get("net") or given.get("solver")):

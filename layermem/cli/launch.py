@@ -19,9 +19,11 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 VERBS = ("train", "time", "caffe")  # verbs that may run as several ranks
 # Signals sent to the launcher (solver/signals.py): at a SIGTERM it would end the ranks, and at a SIGHUP itself.
 FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGUSR1": "SIGUSR1", "SIGTERM": "SIGINT"}
+ABORTED = 255  # exit code of an mpiexec that a second SIGINT ends
 REMEDY = (
     "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine, and no --ranks: "
     "`mpiexec -n 4 layermem train ...`"
@@ -88,26 +91,53 @@ def starts_ranks(arguments: argparse.Namespace) -> bool:
 def start_ranks(count: int, words: Sequence[str]) -> int:
     """Run `layermem` with the same words as `count` ranks on this machine; return the exit code of the launcher.
 
-    The launcher has its own session, so that it gets a signal of the terminal only once, from this process."""
+    The launcher has its own session, so that it gets a signal of the terminal only once, from this process.  It writes
+    to this process, since it ends the ranks when it cannot write."""
     command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
-    process = subprocess.Popen(command, start_new_session=True)
-
-    received: list[int] = []
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    received: list[signal.Signals] = []
+    lost: list[InputError] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        process.send_signal(signals[signal.Signals(number)])
+        received.append(signal.Signals(number))
+        process.send_signal(signals[received[-1]])
 
     signals = {signal.Signals[here]: signal.Signals[there] for here, there in FORWARDED.items()}
     previous = {number: signal.signal(number, forward) for number in signals}
     try:
+        relays = [Thread(target=_relay, args=(process, number, lost), daemon=True) for number in (1, 2)]
+        for thread in relays:
+            thread.start()
         code = process.wait()
+        for thread in relays:
+            thread.join()
     finally:
+        process.terminate()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if signal.SIGTERM in received and code:
-        return 128 + signal.SIGTERM
+    if lost:
+        raise lost[0]
+    if received and code in (128 + signals[received[-1]], ABORTED):
+        return 128 + received[-1]
     return code if code >= 0 else 128 - code
+
+
+def _relay(process: subprocess.Popen[str], number: int, lost: list[InputError]) -> None:
+    """Write what `process` writes to standard output (1) or error (2); on a full disk, add an error to `lost` and
+    stop the training, as that of one process stops."""
+    lines, stream = (process.stdout, sys.stdout) if number == 1 else (process.stderr, sys.stderr)
+    assert lines is not None
+    with lines:
+        for line in lines:
+            try:
+                stream.write(line)
+                stream.flush()
+            except OSError as error:
+                if not lost:
+                    process.send_signal(signal.SIGINT)
+                lost.append(lost_output(error) or InputError(f"cannot write the output: {error.strerror}"))
 
 
 def launcher() -> str:

@@ -52,7 +52,7 @@ from layermem.cli.combinations import check_combinations
 from layermem.cli.launch import Job, silence_others
 from layermem.cli.old_names import refuse_old_names
 from layermem.cli.parser import Parser, VerbParser
-from layermem.cli.verbosity import apply_verbosity, lost_output
+from layermem.cli.verbosity import DISK_FULL, apply_verbosity, lost_output
 from layermem.errors import InputError, LayermemError
 from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, abbreviated, wrap
@@ -206,8 +206,8 @@ def _resend_lost_interrupts() -> Iterator[None]:
 
 
 def _prepare_streams() -> None:
-    """Make output safe: replace a closed stream (`>&-`) by /dev/null, go on without a reader of a pipe, and escape
-    characters that a stream's encoding lacks."""
+    """Make output safe: replace a closed stream (`>&-`) by /dev/null, go on without a reader of a pipe and with a
+    full disk of standard error, and escape characters that a stream's encoding lacks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
@@ -219,8 +219,8 @@ def _prepare_streams() -> None:
         elif number and isinstance(stream, io.TextIOWrapper):
             if stream.errors == "strict":
                 stream.reconfigure(errors="backslashreplace")
-            if stream is getattr(sys, f"__{name}__") and _has_reader(number):
-                setattr(sys, name, _without_reader(stream, number))
+            if stream is getattr(sys, f"__{name}__") and (number == 2 or _has_reader(number)):
+                setattr(sys, name, _that_may_be_lost(stream, number))
 
 
 def _has_reader(number: int) -> bool:
@@ -229,21 +229,29 @@ def _has_reader(number: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)
 
 
-def _without_reader(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
-    pipe = io.BufferedWriter(_Pipe(number, "w", closefd=False))
+def _that_may_be_lost(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(
-        pipe, stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=stream.write_through
+        io.BufferedWriter(_Output(number)),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
     )
 
 
-class _Pipe(io.FileIO):
-    """A pipe or terminal whose reader may go away, as `head` does: what is written then is lost, and nothing else."""
+class _Output(io.FileIO):
+    """Output whose reader may go away, as `head` does: what is written then is lost, and nothing else.  Standard error
+    is also lost on a full disk, of which it cannot tell."""
+
+    def __init__(self, number: int):
+        super().__init__(number, "w", closefd=False)
+        self._lost = (*READER_GONE, *(DISK_FULL if number == 2 else ()))
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in READER_GONE:
+            if error.errno not in self._lost:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return len(memoryview(data).cast("B"))

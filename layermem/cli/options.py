@@ -143,6 +143,15 @@ def add_input(parser: Options) -> None:
     )
 
 
+def add_data(parser: Options) -> None:
+    parser.add_argument(
+        "--data",
+        metavar="D",
+        help="instead of the data that the nets of a solver name: noise, noise:SEED, or arrays by names of tops in an "
+        ".npz file (`layermem docs arrays`)",
+    )
+
+
 def add_weights(parser: Options, what: str, *, required: bool = False) -> None:
     parser.add_argument(
         "--weights",
@@ -347,7 +356,8 @@ def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptio
     from layermem.interactive import jobs
 
     if arguments.solver:
-        return jobs.make_job(None, solver_file(arguments), options, step)
+        data = getattr(arguments, "data", None)
+        return jobs.make_job(None, solver_file(arguments), options, step, data=data)
     return jobs.make_job(net_file(arguments), None, options, step, arguments.phase or "TRAIN")
 
 

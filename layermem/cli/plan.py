@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
     add_budget,
+    add_data,
     add_gpu,
     add_json,
     add_net_or_solver,
@@ -61,6 +62,7 @@ def add_verbs(verbs: Verbs) -> None:
         more=strategies_text,
     )
     add_net_or_solver(parser)
+    add_data(parser)
     add_gpu(parser)
     add_measure(parser)
     add_budget(parser)

@@ -17,6 +17,7 @@ from layermem.cli.options import (
     Options,
     add_allow_python,
     add_budget,
+    add_data,
     add_device,
     add_input,
     add_iter_size,
@@ -112,12 +113,7 @@ def _add_run(train: Options) -> None:
         action="append",
         help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
     )
-    train.add_argument(
-        "--data",
-        metavar="D",
-        help="instead of the data that the nets name: noise, noise:SEED, or arrays by names of tops in an .npz file "
-        "(`layermem docs arrays`)",
-    )
+    add_data(train)
     add_input(train)
     add_allow_python(train)
     train.add_argument(

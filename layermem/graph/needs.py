@@ -58,12 +58,14 @@ def needs_of(
     """
     nodes = op_nodes(net) if nodes is None else nodes
     wants = wants_of(net, nodes, force_backward=force_backward, fed=fed, without=without, data_only=data_only)
-    learned = [name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles]
+    learned = dict.fromkeys(
+        name for node, roles in zip(nodes, wants) for i, name in enumerate(node.params) if f"dw{i}" in roles
+    )
     saved = _saved(nodes, wants)
     stash = _stashes(nodes, wants, saved)
     has_loss = any(any(node.loss_weights) for node in nodes)
     unreached = (name for name in net.params if has_loss and is_updated(net, name) and name not in learned)
-    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(dict.fromkeys(learned)), tuple(unreached))
+    return Needs(wants, tuple(bool(w) for w in wants), saved, stash, tuple(learned), tuple(unreached))
 
 
 def wants_of(

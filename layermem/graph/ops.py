@@ -274,7 +274,9 @@ class Graph:
             fused = instead.get(op.name)
             maker = next((unmade[buffer] for buffer in (*op.reads, *op.updates) if buffer in unmade), None)
             if fused is not None:
-                unmade = {buffer: name for buffer, name in unmade.items() if name != fused.name}
+                for buffer in fused.writes:
+                    if unmade.get(buffer) == fused.name:
+                        del unmade[buffer]
                 yield from (fused, *waiting[fused.name])
             elif op.name in gone:
                 continue

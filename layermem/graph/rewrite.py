@@ -23,8 +23,10 @@ source  Lv et al., "Full Parameter Fine-tuning for Large Language Models with Li
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, SLICE, STASH, UPDATE, Buffer, Graph, Op
@@ -67,6 +69,11 @@ class Work:
             for op in graph.of_kind(FORWARD)
             if isinstance(op.record, EndsInRelu) and "y0" in op.roles
         }
+
+    @cached_property
+    def touch_counts(self) -> Counter[str]:
+        """The number of ops that touch each buffer; for rules that are offered, since these leave the ops unchanged."""
+        return Counter(buffer for op in self.ops.values() for buffer in set(op.touches))
 
     def declare(self, name: str, kind: str, tensor: Tensor) -> str:
         """Declare a buffer, unless another slice of the op has, and return its name."""
@@ -218,7 +225,7 @@ def _update_rows(wgrad: Op, update: Op, work: Work) -> Rewritten | None:
     """Return one op, called backward_update; None if dw has other readers, or is a sum over slices or steps."""
     assert isinstance(wgrad.record, InnerProduct) and isinstance(update.record, Update)
     gradient = work.buffers[update.roles["dw0"]]
-    is_used = any(gradient.name in op.touches for op in work.ops.values() if op not in (wgrad, update))
+    is_used = work.touch_counts[gradient.name] > 2
     is_sum = wgrad.updates or gradient.persistent or wgrad.record.part is not None
     if not wgrad.record.by_rows or wgrad.roles.get("dw0") != gradient.name or is_used or is_sum:
         return None

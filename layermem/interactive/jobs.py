@@ -21,6 +21,7 @@ from layermem.proto.read import SolverFile, read_solver
 from layermem.solver.build import build_nets
 from layermem.solver.checks import check_solver
 from layermem.solver.jobs import StepOptions, net_job, solver_job
+from layermem.solver.noise import Data, nets_of_run
 from layermem.solver.sharing import with_iter_size
 from layermem.utils.files import PathName
 
@@ -62,14 +63,17 @@ def make_job(
     options: NetOptions,
     step: StepOptions,
     phase: str | None = None,
+    data: Data = None,
 ) -> Job:
-    """Make the job of a net, or of a solver with its test nets, without slices."""
+    """Make the job of a net, or of a solver with its test nets, without slices; `data` replaces that of a solver's
+    nets, as in a run."""
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")
     if solver is not None:
         file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), step.iter_size)
         check_solver(file)
-        return solver_job(file, build_nets(file, options), step)
+        nets = build_nets(file, options) if data is None else nets_of_run(file, options, data)
+        return solver_job(file, nets, step)
     if _is_net(net):
         if options.batch is not None:
             raise InputError("batch applies to a net file; a Net object has its batch already")

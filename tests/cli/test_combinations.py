@@ -39,6 +39,7 @@ REFUSED = [
     ("fit", *NET, "-b", "80%", "--device", "cuda", "--card", "T4", "fit needs an amount of memory"),
     ("train", *SOLVER, "--cuda-graph", "--cuda-graph needs --device cuda"),
     ("train", *SOLVER, "--input", "data=1,1,8,8", "--input needs --data noise"),
+    ("plan", *NET, "--data", "noise", "--data needs --solver, whose nets a run trains on the data"),
     ("train", *SOLVER, "--log-every", "5", "--log-every has no effect without --log"),
     ("watch", "run.jsonl", "--budget", "1MiB", "--budget has no effect on the run of a log"),
     ("watch", "run.jsonl", "--device", "cpu", "--device has no effect on the run of a log"),

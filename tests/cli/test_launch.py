@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import shutil
@@ -197,6 +198,20 @@ def test_signals_to_the_first_process_are_obeyed_by_all_ranks(solver):
     assert len([*solver.glob("run_iter_*.solverstate")]) == 2
 
 
+@needs_mpi
+def test_ranks_go_on_without_a_reader_of_their_log(solver):
+    process = start(solver, *command("--iterations", "100", "--ranks", "2"))
+    try:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert (process.wait(SECONDS), process.stderr.read()) == (0, "")
+    finally:
+        process.stderr.close()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (solver / "run_iter_100.solverstate").exists()
+
+
 def ranks_in(folder: Path) -> list[int]:
     """The processes that an mpiexec has started there."""
     found = []
@@ -230,6 +245,61 @@ def test_an_mpiexec_that_is_not_there_is_refused_with_what_to_install(monkeypatc
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpiexec").write_text("")
     assert launch.launcher() == str(tmp_path / "bin" / "mpiexec")
+
+
+class Output:
+    """Standard output that does something at the first line, and may be full."""
+
+    def __init__(self, act=lambda: None, is_full=False):
+        self.act, self.is_full, self.null = act, is_full, open(os.devnull)  # noqa: SIM115
+        self.fileno = self.null.fileno
+
+    def write(self, text: str) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.act()
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.fixture
+def ending(tmp_path, monkeypatch):
+    """Start a launcher that ends with a code at a SIGINT or SIGUSR1."""
+
+    def start(code: int, output: Output) -> int:
+        script = tmp_path / "mpiexec"
+        script.write_text(f"#!/bin/sh\ntrap 'exit {code}' INT USR1\necho ready\nwhile :; do sleep 0.02; done\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(launch, "launcher", lambda: str(script))
+        monkeypatch.setattr(sys, "stdout", output)
+        with output.null:
+            return launch.start_ranks(2, ["train"])
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("number", "of_ranks", "code"),
+    [
+        (signal.SIGINT, 130, 130),
+        (signal.SIGTERM, 130, 143),
+        (signal.SIGHUP, 138, 129),
+        (signal.SIGUSR1, 138, 138),
+        (signal.SIGTERM, 255, 143),
+        (signal.SIGINT, 255, 130),
+        (signal.SIGTERM, 2, 2),
+        (signal.SIGTERM, 0, 0),
+        (signal.SIGHUP, 137, 137),
+    ],
+)
+def test_ranks_that_a_signal_ends_have_the_exit_code_of_one_process(ending, number, of_ranks, code):
+    assert ending(of_ranks, Output(lambda: os.kill(os.getpid(), number))) == code
+
+
+def test_a_full_disk_of_standard_output_stops_the_ranks_as_a_signal_does(ending):
+    with pytest.raises(InputError, match="cannot write the output: No space left on device"):
+        ending(130, Output(is_full=True))
 
 
 @pytest.mark.parametrize("count, starts", [(None, False), (1, False), (2, True)])

@@ -161,6 +161,14 @@ def test_an_output_that_fills_the_disk_is_one_sentence():
     assert (ended.returncode, " ".join(ended.stderr.split())) == (2, says)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+@pytest.mark.parametrize("net", [NET, "none.prototxt"])
+def test_on_a_full_disk_of_standard_error_the_exit_code_is_the_same(net):
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "layermem", "show", "--net", net]
+        assert subprocess.run(words, stdout=full, stderr=full).returncode == 2
+
+
 def test_a_checkout_without_its_native_module_says_how_to_build_it(layermem, monkeypatch):
     def fail(arguments):
         raise ImportError("cannot import name '_native' from 'layermem'", name="layermem")

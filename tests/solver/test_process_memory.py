@@ -1,10 +1,12 @@
 """The expected memory of the process compared with its resident set."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,6 +16,7 @@ from google.protobuf import text_format
 import layermem
 from layermem.backends import base
 from layermem.backends.base import get_device
+from layermem.cli.main import main
 from layermem.data.datum_source import pages_bytes
 from layermem.data.images import decoding_bytes
 from layermem.data.opening import held_bytes
@@ -206,6 +209,20 @@ def test_a_run_that_reads_hdf5_files_takes_what_was_expected(tmp_path):
     solver = tmp_path / "solver.prototxt"
     solver.write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2 snapshot_after_train: false\n')
     _check_run("--solver", str(solver))
+
+
+@pytest.mark.parametrize("data", ["arrays.npz", "noise"])
+def test_a_plan_expects_what_the_run_on_the_same_data_expects(tmp_path, monkeypatch, data, capsys):
+    solver = Path("prototxt/digits/solver.prototxt").resolve()
+    monkeypatch.chdir(tmp_path)
+    np.savez("arrays.npz", data=np.zeros((5000, 1, 8, 8), np.float32), label=np.zeros(5000, np.uint8))
+    words = "--solver", str(solver), "--data", data
+    lines = []
+    for verb in (("plan",), ("train", "--iterations", "1")):
+        assert main([*verb, *words]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        lines.append(re.search(r"expected ([^(]*runtime [\d.]+ MiB)", text)[1])
+    assert lines[0] == lines[1] and ("arrays 1.23 MiB" in lines[0]) == (data != "noise")
 
 
 @cache

@@ -109,6 +109,13 @@ def test_pages_can_be_read_at_every_width_and_in_both_themes(site, chromium, wid
         page.close()
 
 
+def test_the_page_of_an_address_without_a_page_fits_a_phone_also_as_a_file(site, chromium):
+    page = chromium.new_page(viewport={"width": 375, "height": 800})
+    page.goto((site / "404.html").as_uri(), wait_until="domcontentloaded")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+
+
 def test_numbers_of_a_table_are_at_the_right_in_one_piece_and_a_search_finds_the_guide(site, chromium):
     page = chromium.new_page(viewport={"width": 1366, "height": 800})
     page.goto((site / "comparison.html").as_uri())

@@ -38,3 +38,12 @@ def test_other_errors_are_ours(error):
 
 def test_an_error_of_a_value_has_the_remedy_of_its_caller():
     assert remedy_of(ValueError("embedded null byte"), "give another file") == "give another file"
+
+
+def test_a_working_folder_that_was_removed_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        os.getcwd()
+    assert str(system_fault(caught.value)) == "the working folder has been removed; change to one that exists"

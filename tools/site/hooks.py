@@ -67,6 +67,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Let long names wrap on the page for an address without a page.  It has absolute addresses, so it is without the
+    theme's styles where it is opened as a file."""
+    if template_name != "404.html":
+        return output
+    return output.replace("</head>", "<style>body { overflow-wrap: anywhere; }</style></head>")
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     uri = page.file.src_uri
     if uri.startswith(DETAILS):
