@@ -49,6 +49,7 @@ class EditableOrder:
     def __init__(self, graph: LayoutGraph, order: Sequence[int], overlays: int) -> None: ...
     def begin_edit(self) -> None: ...
     def insert(self, position: int, op: int) -> None: ...
+    def move(self, position: int, next: int) -> None: ...
     @property
     def order(self) -> list[int]: ...
     @property
@@ -193,7 +194,12 @@ class NestedPlanner:
     def least_bytes_with_offloads(self, activations: Sequence[int], state: Sequence[int]) -> int: ...
     def minimum(self) -> NestedPlan: ...
     def plan(
-        self, budget_bytes: int, starts: Sequence[Sequence[int]], work_percent: int = 100, edits: int = 0
+        self,
+        budget_bytes: int,
+        starts: Sequence[Sequence[int]],
+        work_percent: int = 100,
+        edits: int = 0,
+        is_free: bool = False,
     ) -> NestedPlan | None: ...
     def plan_with_offloads(
         self,
@@ -238,6 +244,7 @@ class SearchSettings:
     high_levels: list[float]
     hopeless: float
     hottest: float
+    hottest_peak: float
     improve_rounds: int
     improve_work: int
     improved_mixed: int
@@ -256,6 +263,7 @@ class SearchSettings:
     repair_depth: int
     repair_draws: int
     repairs: int
+    shift_percent: int
     tried_per_peak: int
     walk_halvings: int
     walk_highest: float
@@ -317,6 +325,14 @@ def find_waits(
     writes: Sequence[Sequence[int]],
     residencies: Sequence[tuple[int, int, bool]],
 ) -> list[tuple[int, list[int]]]: ...
+def lowest_order(
+    graph: LayoutGraph,
+    order: Sequence[int],
+    overlays: int,
+    budget_bytes: int,
+    edits: int,
+    settings: SearchSettings = ...,
+) -> list[int]: ...
 def max_live(begin: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], align: int = 256) -> int: ...
 def peak_profile(
     begin: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], align: int = 256
@@ -340,4 +356,5 @@ def polish_order(
     budget_bytes: int,
     edits: int,
     settings: SearchSettings = ...,
+    is_free: bool = False,
 ) -> list[int]: ...

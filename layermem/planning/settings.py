@@ -56,6 +56,7 @@ class Settings:
     large_step_ops: int = 1_500  # beyond this, edits decrease in proportion
     graph_edits: int = 80_000  # the same numbers for graph files
     graph_edits_per_value: int = 1_500
+    edits_of_order: int = 20  # times as many to lower the peak of an order: each costs a third
     large_graph_values: int = 600
     graph_work_percent: int = 50  # share of the native search's limits there, since annealing improves its plan
 

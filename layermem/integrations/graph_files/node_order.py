@@ -1,11 +1,15 @@
-"""Plans recomputation in the order of a node-link graph: every node may run any number of times.
+"""Plans recomputation for a node-link graph: every node may run any number of times, in any order that its links
+allow.
 
+order    lowers the peak by changing the order of nodes (native/planning/nested/polish.h); what fits then runs once
 split    splits residencies where memory is full (splitting.py)
-search   runs the native lookahead planner (native/planning/nested) from the order and from the sequence of `split`
-polish   applies simulated annealing to the best sequence (native/planning/nested/polish.h)
+search   runs the native lookahead planner (native/planning/nested) from that order and from the sequence of `split`
+polish   applies simulated annealing to the best sequence, in which nodes may change places too
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from layermem import _native
 from layermem.integrations.graph_files.nested import edits_of
@@ -19,13 +23,14 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
     if budget_bytes >= graph.order_bytes:
         return list(graph.order)
     native, ops = _native_graph(graph)
-    nodes, values = {op: node for node, op in enumerate(ops)}, list(range(len(ops)))
+    nodes, edits = {op: node for node, op in enumerate(ops)}, edits_of(len(ops))
+    order = [ops[node] for node in graph.order]
+    order = _native.lowest_order(native, order, 0, budget_bytes, SETTINGS.edits_of_order * edits, SETTINGS.native)
+    graph = replace(graph, order=tuple(nodes[op] for op in order))
     split = split_order(graph, budget_bytes)
     starts = [[ops[node] for node in split]] if split is not None else []
-    planner = _native.NestedPlanner(
-        native, [ops[node] for node in graph.order], values, [], len(ops), 0, SETTINGS.native
-    )
-    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits_of(len(ops)))
+    planner = _native.NestedPlanner(native, order, list(range(len(ops))), [], len(ops), 0, SETTINGS.native)
+    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits, True)
     return None if found is None else [nodes[op] for op in found.order]
 
 

@@ -50,6 +50,8 @@ struct SearchSettings {
     int repair_draws = 64;         // values drawn to find these
     int repair_depth = 4;          // recomputations in a row that the cost of one counts
     size_t exchange_percent = 30;  // of all edits
+    size_t shift_percent = 75;     // of all edits, where the order is free
+    double hottest_peak = 0.003;   // first temperature where only the peak counts, in peaks
     double exchange_seconds = 8;   // that an exchange may add at first, in mean seconds of a recomputation
     int fill_draws = 100;          // recomputations drawn for those that an exchange makes needless
     int fill_failures = 6;         // after which enough were taken out

@@ -1,11 +1,12 @@
-"""Plans in the order of a graph: every sequence runs within its budget, and none is below the optimum."""
+"""Plans of node-link graphs: every sequence runs within its budget, and none is below the optimum."""
 
+import json
 from heapq import heappop, heappush
 from itertools import count
 
 import pytest
 
-from layermem.integrations.graph_files.node_link import run_sequence
+from layermem.integrations.graph_files.node_link import parse_node_link, run_sequence
 from layermem.integrations.graph_files.node_order import plan_order
 from layermem.integrations.graph_files.splitting import split_order
 from tests.integrations.graph_files.node_links import chain, random_graph
@@ -60,6 +61,16 @@ def test_no_sequence_is_below_the_optimum_and_most_small_ones_equal_it():
             assert cost >= best
             planned, equal = planned + 1, equal + (cost == best)
     assert planned >= 8 and equal >= planned // 2
+
+
+def test_nodes_change_places_before_one_runs_again():
+    """Two chains that begin with large values: one after the other needs half of the bytes of both side by side."""
+    nodes = [{"cost_ram": nbytes, "cost_cpu": 9} for nbytes in (80, 80, 10, 10, 1)]
+    links = [{"source": a, "target": b} for a, b in ((0, 2), (1, 3), (2, 4), (3, 4))]
+    graph = parse_node_link(json.dumps({"nodes": nodes, "links": links, "graph": {"order": [0, 1, 2, 3, 4]}}))
+    assert graph.order_bytes == 170
+    assert sorted(plan_order(graph, 100)) == [0, 1, 2, 3, 4]
+    assert plan_order(graph, 99) is None
 
 
 def test_a_plan_is_the_same_each_time():

@@ -35,11 +35,11 @@ struct SharedNestedPlanner {
 };
 
 std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_bytes,
-                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent,
-                                      int64_t edits) {
+                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent, int64_t edits,
+                                      bool is_free) {
     const ReleaseGil unlocked;
     const std::lock_guard<std::mutex> locked(shared.mutex);
-    return shared.planner.plan(budget_bytes, starts, work_percent, edits, raise_pending_signals);
+    return shared.planner.plan(budget_bytes, starts, work_percent, edits, is_free, raise_pending_signals);
 }
 
 void walk_nested(SharedNestedPlanner& shared, Bytes budget_bytes) {
@@ -129,6 +129,8 @@ void bind_nested(py::module_& m) {
         .def_readwrite("repair_draws", &SearchSettings::repair_draws)
         .def_readwrite("repair_depth", &SearchSettings::repair_depth)
         .def_readwrite("exchange_percent", &SearchSettings::exchange_percent)
+        .def_readwrite("shift_percent", &SearchSettings::shift_percent)
+        .def_readwrite("hottest_peak", &SearchSettings::hottest_peak)
         .def_readwrite("exchange_seconds", &SearchSettings::exchange_seconds)
         .def_readwrite("fill_draws", &SearchSettings::fill_draws)
         .def_readwrite("fill_failures", &SearchSettings::fill_failures);
@@ -165,8 +167,11 @@ void bind_nested(py::module_& m) {
              "order: every op once; evictable: buffers that may be recomputed; dropped: those that are evicted before "
              "position drop_at whatever the budget; overlays: mask of the kinds allowed.")
         .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100, "edits"_a = 0,
+             "is_free"_a = false,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
-             "work_percent: of the usual limits of the search; edits: that annealing of the best plan tries.")
+             "work_percent: of the usual limits of the search; edits: that annealing of the best plan tries; is_free: "
+             "it may also "
+             "change the order of first runs.")
         .def("walk", &walk_nested, "budget_bytes"_a,
              "Does what plan() begins with, before its starts are known: with the same budget it is quick then.")
         .def(

@@ -147,21 +147,45 @@ bool EditableOrder::may_fit_without(Slot slot, Bytes budget_bytes) const {
     return true;
 }
 
+std::pair<Slot, Slot> EditableOrder::bounds(Slot slot) const {
+    Slot first = -1, last = slots_;
+    for_each_use(forms_[slot], slot, [&](BufferId b, const Use& use) {
+        const auto& uses = uses_[b];
+        size_t before = find(b, slot), after = before;
+        while (before > 0 && !use.writes && !uses[before - 1].writes) --before;
+        if (before > 0) first = std::max(first, uses[before - 1].slot);
+        while (after < uses.size() && (uses[after].slot == slot || (!use.writes && !uses[after].writes))) ++after;
+        if (after < uses.size()) last = std::min(last, uses[after].slot);
+    });
+    return {first, last};
+}
+
+Slot EditableOrder::occupied_from(Slot slot) const {
+    while (slot < slots_ && ops_[slot] < 0) ++slot;
+    return slot;
+}
+
 // ---- edits --------------------------------------------------------------------------------------------------------
 
-bool EditableOrder::insert_before(Slot next, OpId op) {
+bool EditableOrder::insert_before(Slot next, OpId op, OpId form) {
     const Slot previous = previous_[next];
     if (next - previous < 2) return false;
     // More slots stay free after the new op than before it: the next insertion before the same op goes there.
     const Slot slot = previous + 1 + (next - previous - 2) / 4;
-    place(slot, op, graph_.ops()[op].recompute, previous, next);
-    edits_.push_back({slot, previous, next, op, true});
+    place(slot, op, form, previous, next);
+    edits_.push_back({slot, previous, next, op, form, true});
     return true;
 }
 
 void EditableOrder::remove(Slot slot) {
-    edits_.push_back({slot, previous_[slot], next_[slot], ops_[slot], false});
+    edits_.push_back({slot, previous_[slot], next_[slot], ops_[slot], forms_[slot], false});
     clear(slot);
+}
+
+bool EditableOrder::move_before(Slot slot, Slot next) {
+    const OpId op = ops_[slot], form = forms_[slot];
+    remove(slot);
+    return insert_before(next, op, form);
 }
 
 Slot EditableOrder::slot_at(liveness::Position position) const {
@@ -177,7 +201,7 @@ void EditableOrder::insert_at(liveness::Position position, OpId op) {
     const bool has_run = std::any_of(ops_.begin(), ops_.begin() + slot, [&](OpId each) { return each == op; });
     if (!has_run || graph_.ops()[op].recompute < 0)
         throw std::invalid_argument("an op that has not run, or cannot be repeated, has no recomputation here");
-    if (!insert_before(slot, op)) throw std::invalid_argument("no empty slot is left here; begin an edit");
+    if (!insert_before(slot, op)) throw std::invalid_argument("no empty slot is left here");
 }
 
 void EditableOrder::remove_at(liveness::Position position) {
@@ -186,13 +210,21 @@ void EditableOrder::remove_at(liveness::Position position) {
     remove(slot);
 }
 
+void EditableOrder::move_at(liveness::Position position, liveness::Position next) {
+    const Slot slot = slot_at(position), before = slot_at(next);
+    const auto [first, last] = bounds(slot);
+    if (before <= first || before > last)
+        throw std::invalid_argument("an op that has to stay before or after this one lies between");
+    if (before != slot && !move_before(slot, before)) throw std::invalid_argument("no empty slot is left here");
+}
+
 void EditableOrder::undo_edit(size_t mark) {
     for (; edits_.size() > mark; edits_.pop_back()) {
         const Edit& edit = edits_.back();
         if (edit.inserted)
             clear(edit.slot);
         else
-            place(edit.slot, edit.op, graph_.ops()[edit.op].recompute, edit.previous, edit.next);
+            place(edit.slot, edit.op, edit.form, edit.previous, edit.next);
     }
 }
 

@@ -33,6 +33,7 @@ class EditableOrder {
     std::vector<OpId> order() const;
 
     // ---- slots; those of ops are ascending in the order
+    Slot slots() const { return slots_; }
     Slot peak_slot() const { return tree_.argmax(); }
     const std::vector<Slot>& recomputations() const { return recomputations_; }
     const std::vector<Slot>& occupied() const { return occupied_; }                   // in no particular order
@@ -55,14 +56,24 @@ class EditableOrder {
     // Returns whether nothing reads the results of the op in the slot.
     bool is_needless(Slot slot) const;
 
+    // Returns the last slot that has to stay before the op in the slot, -1 if there is none, and the first one that has
+    // to stay after it, the number of all slots if there is none: neither may write what the op touches, nor read what
+    // it writes.
+    std::pair<Slot, Slot> bounds(Slot slot) const;
+    // Returns the first op at or after a slot; the number of all slots if there is none.
+    Slot occupied_from(Slot slot) const;
+
     // ---- edits
     // Inserts the recomputation of an earlier op; false if no slot between `slot` and the op before it is empty.
-    bool insert_before(Slot slot, OpId op);
+    bool insert_before(Slot slot, OpId op) { return insert_before(slot, op, graph_.ops()[op].recompute); }
     // Removes a recomputation: readers of its outputs then read those of the run before it.
     void remove(Slot slot);
+    // Moves an op right before another one, which lies within its bounds; false if no slot is empty there.
+    bool move_before(Slot slot, Slot next);
     // The same functions by index in the order, after checks: std::invalid_argument, also without an empty slot.
     void insert_at(liveness::Position position, OpId op);
     void remove_at(liveness::Position position);
+    void move_at(liveness::Position position, liveness::Position next);
     void begin_edit() { edits_.clear(); }
     size_t mark() const { return edits_.size(); }
     void undo_edit(size_t mark = 0);  // back to begin_edit(), or to a mark since
@@ -75,7 +86,7 @@ class EditableOrder {
     };
     struct Edit {
         Slot slot, previous, next;
-        OpId op;
+        OpId op, form;
         bool inserted;
     };
     struct Overlay {  // one that the mask allows
@@ -88,6 +99,7 @@ class EditableOrder {
     enum class End { kFirst, kLast };  // of a residency
 
     Slot slot_at(liveness::Position position) const;
+    bool insert_before(Slot slot, OpId op, OpId form);
     void build(const std::vector<OpId>& order);
     void place(Slot slot, OpId op, OpId form, Slot previous, Slot next);
     void list(Slot slot, OpId op, OpId form);

@@ -87,7 +87,8 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
 }
 
 std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                              int64_t work_percent, int64_t edits, const Interrupt& interrupt) {
+                                              int64_t work_percent, int64_t edits, bool is_free,
+                                              const Interrupt& interrupt) {
     std::vector<NestedPlan> fitting;
     for (const auto& start : starts) {
         NestedPlan measured = measure(start);
@@ -108,8 +109,8 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
         if (!best || improved.recompute_seconds < best->recompute_seconds) best = std::move(improved);
     }
     if (!best || best->recompute_seconds == 0 || edits == 0) return best;
-    return measure(
-        polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, settings_, interrupt));
+    return measure(polish(graph_, best->order, evictable_, dropped_, overlays_, budget_bytes, edits, is_free, settings_,
+                          interrupt));
 }
 
 // The dynamic program over blocks estimates bytes, so for each level its units are bisected by the exact `live_bytes`

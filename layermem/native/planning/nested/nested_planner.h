@@ -44,9 +44,9 @@ class NestedPlanner {
 
     // Returns the plan with the least recomputation that was found within the budget, or none.  `starts` are orders of
     // other planners, which are candidates too.  `work_percent` scales the usual limits of the search; `edits` limits
-    // the annealing of the best plan.
+    // the annealing of the best plan, which may also change the order of first runs if it `is_free`.
     std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                   int64_t work_percent, int64_t edits, const Interrupt& interrupt);
+                                   int64_t work_percent, int64_t edits, bool is_free, const Interrupt& interrupt);
     // Returns the fitting results of walks and of the dynamic program, the starts of plan(); the last are cached.
     const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
     // Returns the quickest plan that was found within the budget, copies to the host included, or none.  Candidates

@@ -39,10 +39,12 @@ class Random {
 class Annealing {
   public:
     Annealing(const LayoutGraph& graph, const std::vector<OpId>& order, const std::vector<BufferId>& evictable,
-              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, const SearchSettings& settings)
+              const std::vector<BufferId>& dropped, int overlays, Bytes budget_bytes, bool is_free,
+              const SearchSettings& settings)
         : graph_(graph),
           settings_(settings),
           budget_bytes_(budget_bytes),
+          is_free_(is_free),
           evictable_(evictable),
           producer_(graph.buffers().size(), -1),
           is_fixed_(graph.ops().size(), 0),
@@ -77,6 +79,25 @@ class Annealing {
         return best_;
     }
 
+    std::vector<OpId> lower_peak(int64_t edits, const std::function<void()>& interrupt) {
+        Bytes least = order_.peak_bytes();
+        double temperature = static_cast<double>(least) * settings_.hottest_peak;
+        for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
+            interrupt();
+            for (int64_t i = 0; i < edits / kCoolings && least > budget_bytes_; ++i) {
+                const double limit = static_cast<double>(order_.peak_bytes()) + temperature * random_.exponential();
+                order_.begin_edit();
+                is_full_ = false;
+                if (!shift() || static_cast<double>(order_.peak_bytes()) > limit) order_.undo_edit();
+                if (is_full_) order_.spread();
+                if (order_.peak_bytes() >= least) continue;
+                least = order_.peak_bytes();
+                best_ = order_.order();
+            }
+        }
+        return best_;
+    }
+
   private:
     void try_edit(double temperature) {
         limit_ = order_.recompute_seconds() + temperature * random_.exponential();
@@ -97,6 +118,7 @@ class Annealing {
     }
 
     bool edit() {
+        if (is_free_ && random_.below(100) < settings_.shift_percent) return shift();
         if (random_.below(100) < settings_.exchange_percent) return exchange();
         const size_t kind = random_.below(4);
         if (kind == 0) return insert_random();
@@ -117,6 +139,16 @@ class Annealing {
             if (use >= 0 && order_.use_before(b, use) >= 0) reader = use;
         }
         return reader >= 0 && insert(op, reader);
+    }
+
+    // Runs an op earlier or later, between the ops that have to stay before and after it.
+    bool shift() {
+        const Slot slot = order_.occupied()[random_.below(order_.occupied().size())];
+        const auto [first, last] = order_.bounds(slot);
+        const Slot next = order_.occupied_from(first + 1 + static_cast<Slot>(random_.below(last - first)));
+        if (next > last || next == slot || next == order_.slots() || order_.previous(next) == slot) return false;
+        is_full_ = !order_.move_before(slot, next);
+        return !is_full_;
     }
 
     // Recomputes a large or long-lived value, and keeps values that fit in its bytes instead.
@@ -210,6 +242,7 @@ class Annealing {
     const LayoutGraph& graph_;
     const SearchSettings& settings_;
     const Bytes budget_bytes_;
+    const bool is_free_;
     const std::vector<BufferId> evictable_;
     std::vector<OpId> producer_;  // per buffer: the op whose recomputation writes it, -1 if none
     std::vector<char> is_fixed_;  // per op: its recomputations stay
@@ -226,9 +259,15 @@ class Annealing {
 
 std::vector<OpId> polish(const LayoutGraph& graph, const std::vector<OpId>& order,
                          const std::vector<BufferId>& evictable, const std::vector<BufferId>& dropped, int overlays,
-                         Bytes budget_bytes, int64_t edits, const SearchSettings& settings,
+                         Bytes budget_bytes, int64_t edits, bool is_free, const SearchSettings& settings,
                          const std::function<void()>& interrupt) {
-    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, settings).run(edits, interrupt);
+    return Annealing(graph, order, evictable, dropped, overlays, budget_bytes, is_free, settings).run(edits, interrupt);
+}
+
+std::vector<OpId> lowest_order(const LayoutGraph& graph, const std::vector<OpId>& order, int overlays,
+                               Bytes budget_bytes, int64_t edits, const SearchSettings& settings,
+                               const std::function<void()>& interrupt) {
+    return Annealing(graph, order, {}, {}, overlays, budget_bytes, true, settings).lower_peak(edits, interrupt);
 }
 
 }  // namespace layermem::planning::nested
