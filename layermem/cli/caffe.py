@@ -34,7 +34,11 @@ TOOLS = (
     "upgrade_net_proto_binary",
     "upgrade_solver_proto_text",
 )
-CONVERTERS = ("convert_mnist_data", "convert_mnist_siamese_data", "convert_cifar_data")
+CONVERTERS = {  # by name, the folder of Caffe's examples where it stands
+    "convert_mnist_data": "mnist",
+    "convert_mnist_siamese_data": "siamese",
+    "convert_cifar_data": "cifar10",
+}
 HELP_FLAGS = ("help", "helpfull", "helpshort", "helppackage", "helpxml", "helpon", "helpmatch")
 OF_A_FILE = ("helpon", "helpmatch")  # help flags whose values name files
 VERSION = "1.0.0"  # of Caffe with these programs
@@ -59,7 +63,7 @@ def run_caffe(arguments: argparse.Namespace) -> int:
     from layermem.cli.caffe_tools.program import ABORTED, USAGE, Call
 
     name, words = "caffe", arguments.caffe_words
-    if words and words[0] in TOOLS + CONVERTERS:
+    if words and words[0] in (*TOOLS, *CONVERTERS):
         name, *words = words
     program = _program(name)
     glog_flags = flags_of(os.environ, on_terminal=program.on_terminal)

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from layermem import __version__
-from layermem.cli.caffe import TOOLS
+from layermem.cli.caffe import CONVERTERS, TOOLS
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
@@ -25,7 +25,6 @@ EXAMPLE = """\
   layermem setup-caffe caffe
   # then `./caffe/build/tools/caffe train --solver=digits/solver.prototxt` trains
 """
-CONVERTERS = {"mnist": "convert_mnist_data", "cifar10": "convert_cifar_data", "siamese": "convert_mnist_siamese_data"}
 MARK = "This tree was written by `layermem setup-caffe`."
 PROGRAM = """\
 #!/bin/sh
@@ -82,7 +81,7 @@ def _write(folder: Path) -> int:
     """Write all files of the tree, each at once; return the number of programs."""
     files = {"README": README, "python/caffe/__init__.py": MODULE.format(folder=_package_folder())}
     programs = {f"build/tools/{name}": name for name in ("caffe", *TOOLS)}
-    programs |= {f"build/examples/{part}/{name}": name for part, name in CONVERTERS.items()}
+    programs |= {f"build/examples/{part}/{name}": name for name, part in CONVERTERS.items()}
     for path, name in programs.items():
         files[path] = files[f"{path}.bin"] = _program(name)
     for path, text in files.items():

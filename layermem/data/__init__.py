@@ -13,11 +13,10 @@ from layermem.data.probing import probe, probe_files
 if TYPE_CHECKING:
     from layermem.data.feed import ArrayFeed as ArrayFeed
     from layermem.data.feed import Feed as Feed
-    from layermem.data.feed import NoiseFeed as NoiseFeed
     from layermem.data.opening import open_feed as open_feed
 
-__all__ = ["ArrayFeed", "Feed", "NoiseFeed", "open_feed", "probe", "probe_files"]
-FROM_FEED = ("ArrayFeed", "Feed", "NoiseFeed")
+__all__ = ["ArrayFeed", "Feed", "open_feed", "probe", "probe_files"]
+FROM_FEED = ("ArrayFeed", "Feed")
 
 
 def __getattr__(name: str) -> Any:

@@ -34,14 +34,8 @@ def conv_norm_relu(net: NetText, name: str, bottom: str, outputs: int) -> str:
     return net.relu(f"relu_{name}", x)
 
 
-def segnet() -> NetText:
-    net = NetText(
-        "SegNet",
-        notes=[
-            "SegNet: Badrinarayanan, Kendall, Cipolla, 2015, for images of 360x480.",
-            "Written by tools/make_net.py; change layermem/nets, not this file.",
-        ],
-    )
+def data_layers(net: NetText) -> None:
+    """Random data, or images with --stage images."""
     for phase in ("TRAIN", "TEST"):
         net.dummy(phase, [BATCH, 3, HEIGHT, WIDTH], [BATCH, 1, HEIGHT, WIDTH], CLASSES, {"not_stage": "images"})
     for phase in ("TRAIN", "TEST"):
@@ -57,6 +51,17 @@ def segnet() -> NetText:
                 "shuffle": phase == "TRAIN",
             },
         )
+
+
+def segnet() -> NetText:
+    net = NetText(
+        "SegNet",
+        notes=[
+            "SegNet: Badrinarayanan, Kendall, Cipolla, 2015, for images of 360x480.",
+            "Written by tools/make_net.py; change layermem/nets, not this file.",
+        ],
+    )
+    data_layers(net)
     x, sizes = "data", [(HEIGHT, WIDTH)]
     stages = list(zip(CONVOLUTIONS[16], WIDTHS))
     for stage, (count, width) in enumerate(stages, start=1):

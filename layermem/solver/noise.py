@@ -20,8 +20,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from layermem.data import Feed, NoiseFeed, probe_files
+from layermem.data import Feed, probe_files
 from layermem.data.given import names_arrays, read_arrays
+from layermem.data.noise_feed import NoiseFeed
 from layermem.errors import InputError
 from layermem.graph.net import Net, NetOptions, Node
 from layermem.layers.data import FEEDS

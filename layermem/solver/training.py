@@ -79,23 +79,9 @@ class Training(Planned):
         spill = self.group.gather_from(lambda: rates() if self.group.is_first else None)[0]  # the same on all ranks
         planned = replace(step, device=self.device, spill=spill)
         self._take(self.group.agree(lambda: self._prepare(file, options, planned, run)))
-        self._engine = Engine(
-            self.nets,
-            self.param,
-            self.job.graphs,
-            self.program,
-            self.device,
-            spill=None if folder is None else Path(folder),
-            poison=run.poison,
-            timed=run.timed,
-            noise=noise_seed(run.data),
-            group=self.group,
-            loss_scale=self.loss_scale,
-        )
+        self._engine = self._engine_of(run, folder)
         self._lock = self._engine.lock
         self.log = self._lock.opened(self.log)
-        if self.group.size == 1:
-            self._engine.on_change = self._change_shapes
         self.progress = Progress(losses=deque(maxlen=self.param.average_loss))
         self.callbacks = Callbacks()
         self._call = self._lock.opened(self.callbacks.call)
@@ -110,6 +96,24 @@ class Training(Planned):
         except BaseException:
             self.close()
             raise
+
+    def _engine_of(self, run: RunOptions, folder: PathName | None) -> Engine:
+        engine = Engine(
+            self.nets,
+            self.param,
+            self.job.graphs,
+            self.program,
+            self.device,
+            spill=None if folder is None else Path(folder),
+            poison=run.poison,
+            timed=run.timed,
+            noise=noise_seed(run.data),
+            group=self.group,
+            loss_scale=self.loss_scale,
+        )
+        if self.group.size == 1:
+            engine.on_change = self._change_shapes
+        return engine
 
     def _connect(self, transport: Transport) -> None:
         self.device.connect(transport)

@@ -36,9 +36,9 @@ def free_memory() -> FreeMemory | None:
 def memory_pressure() -> float:
     """Percent of the last ten seconds in which a task of this process's control group (version 2) waited for memory; 0
     where the system does not say."""
-    for line in _text(PROC / "self/cgroup").splitlines():
-        if line.startswith("0::"):
-            some = _text(GROUPS / line[3:].strip("/") / "memory.pressure").partition("avg10=")[2]
+    for root, name in _own_groups():
+        if root == GROUPS:
+            some = _text(root / name / "memory.pressure").partition("avg10=")[2]
             return float(some.split()[0]) if some else 0.0
     return 0.0
 
@@ -58,16 +58,21 @@ def _of_machine() -> Iterator[FreeMemory]:
         yield FreeMemory(1024 * available, "free memory of this machine")
 
 
-def _of_groups() -> Iterator[FreeMemory]:
-    """The bytes that each control group leaves, from that of the process up to the root that it sees."""
+def _own_groups() -> Iterator[tuple[Path, str]]:
+    """The root and the name of the control groups of the process; the root of version 2 is GROUPS."""
     for line in _text(PROC / "self/cgroup").splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers in ("", "memory"):
-            root = GROUPS / controllers
-            for folder in (root / name.strip("/"), *(root / name.strip("/")).parents):
-                yield from _of_group(folder)
-                if folder == root:
-                    break
+            yield GROUPS / controllers, name.strip("/")
+
+
+def _of_groups() -> Iterator[FreeMemory]:
+    """The bytes that each control group leaves, from that of the process up to the root that it sees."""
+    for root, name in _own_groups():
+        for folder in (root / name, *(root / name).parents):
+            yield from _of_group(folder)
+            if folder == root:
+                break
 
 
 def _of_group(folder: Path) -> Iterator[FreeMemory]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from layermem.cli.setup_caffe import CONVERTERS, MARK, TOOLS
+from layermem.cli.caffe import CONVERTERS, TOOLS
+from layermem.cli.setup_caffe import MARK
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def tree(layermem, tmp_path):
 
 def test_every_program_is_there_under_both_names_and_can_be_run(tree):
     names = [f"build/tools/{name}" for name in ("caffe", *TOOLS)]
-    names += [f"build/examples/{folder}/{name}" for folder, name in CONVERTERS.items()]
+    names += [f"build/examples/{folder}/{name}" for name, folder in CONVERTERS.items()]
     for name in names:
         for path in (tree / name, tree / f"{name}.bin"):
             assert os.access(path, os.X_OK) and path.read_text().startswith("#!/bin/sh\n")

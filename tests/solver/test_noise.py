@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.data import NoiseFeed
+from layermem.data.noise_feed import NoiseFeed
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.interactive.solver import Solver
