@@ -14,12 +14,16 @@ columns named like a setting; a heading may change some of them for its own colu
     | net | budget, MiB | slices=off | slices=auto | `hybrid` device=cpu |
 
 setting    net            a folder below prototxt/, "x", and the batch
-           device, precision, storage, strategy, slices, ranks      as the options of `layermem plan`
+           device, precision, storage, strategy, slices, ranks, card      as the options of `layermem plan`; "_" in the
+           name of a card of a comment is a blank
            budget         MiB, or "%" of the bytes of strategy `caffe`
            link, network  GB/s each way between GPU and host, and between ranks; link=none offloads nothing
+           problem        a placement problem in --graphs, CSV of id, lower, upper, size as MiniMalloc reads it; a number in
+                          its name is the capacity
            graph, reads   a graph file in --graphs, and the data that its backward functions read; "%" refers to all its
                           values and gradients, or to the peak of its order if the file is JSON
 result     the name of a strategy: its least MiB, "+" MiB on the host, and the reduction against `caffe`
+           `place, s`     wall seconds of the search for offsets within the capacity, never compared
            for a graph, the name of a family: recomputation in % of the cost of all functions
            a command of layermem, such as `layermem plan --budget 30%`: its wall seconds, never compared
            others: RESULTS.  A heading without a name is `overhead`
@@ -45,7 +49,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from layermem import api
+import numpy as np
+
+from layermem import _native, api
 from layermem.backends.base import get_device
 from layermem.integrations.graph_files.node_link import read_node_link, run_sequence
 from layermem.integrations.graph_files.node_order import plan_order
@@ -62,6 +68,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMENT = re.compile(r"<!-- plans:(.*)-->")
 DEFAULTS = {
     "device": "cpu",
+    "card": "",
     "precision": "",
     "storage": "fp32",
     "strategy": "",
@@ -72,10 +79,11 @@ DEFAULTS = {
     "network": "",
     "reads": "inputs",
 }
-SETTINGS = {"net", "graph", *DEFAULTS}
+SETTINGS = {"net", "graph", "problem", *DEFAULTS}
 NUMBER = re.compile(r"[+-]?[\d,]+(\.\d+)?")
-NEITHER_BETTER = ("bound", "least, MiB", "base", "slices chosen", "run again", "peak, MiB", "host, MiB")
+NEITHER_BETTER = ("place, s", "bound", "least, MiB", "base", "slices chosen", "run again", "peak, MiB", "host, MiB")
 MIB = 2**20
+PLACE_SECONDS = 120.0
 
 
 def mib(nbytes: float) -> str:
@@ -98,10 +106,10 @@ class StepRow:
     @cached_property
     def job(self) -> Job:
         wanted = self.settings
-        precision = {"precision": wanted["precision"]} if wanted["precision"] else {}
+        own = {"precision": wanted["precision"], "planned_gpu": wanted["card"].replace("_", " ")}
         job = api.job_of(
             self.file,
-            device=get_device(wanted["device"], storage=wanted["storage"], **precision),
+            device=get_device(wanted["device"], storage=wanted["storage"], **{k: v for k, v in own.items() if v}),
             batch=int(wanted["net"].split(" x")[1]),
             hints=Hints(host_budget_bytes=0) if wanted["link"] == "none" else Hints(),
             ranks=int(wanted["ranks"].replace(",", "")),
@@ -243,6 +251,22 @@ class GraphStep:
         return "-" if plan.cost_recomputed is None else f"{100 * plan.cost_recomputed / plan.cost_forward:.1f}"
 
 
+class PlacementStep:
+    """The placement problem of one row."""
+
+    def __init__(self, settings: Mapping[str, str], base: PlacementStep | None = None):
+        self.path = GraphStep.folder / settings["problem"]
+
+    def result(self, name: str) -> str | None:
+        """Seconds until every interval has an offset within the capacity, or "-" after PLACE_SECONDS."""
+        if name != "place, s":
+            return None
+        begin, end, size = np.loadtxt(self.path, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3)).T.copy()
+        capacity = int(self.path.name.split(".")[1])
+        placement = _native.place(begin, end, size, align=1, time_limit=PLACE_SECONDS, target=capacity)
+        return f"{placement.seconds:.2f}" if placement.height <= capacity else "-"
+
+
 @dataclass
 class Table:
     """A table of a page: `line` is the line of its headings, `settings` apply to all rows."""
@@ -259,7 +283,7 @@ class Table:
         """Yield (heading, cell) of each result of a row."""
         named = {heading.split(",")[0]: cell.strip("`") for heading, cell in cells.items()}
         settings = self.settings | {name: cell for name, cell in named.items() if name in SETTINGS}
-        kind = GraphStep if "graph" in settings else StepRow
+        kind = GraphStep if "graph" in settings else PlacementStep if "problem" in settings else StepRow
         step = kind(settings)
         for heading in self.headings:
             changes, name = changes_of(heading)
@@ -316,7 +340,7 @@ def number_of(cell: str) -> float:
 def plan_page(page: Path, options: argparse.Namespace, comparison: Comparison) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     for table in tables(lines):
-        if "graph" in table.headings and options.graphs is None:
+        if {"graph", "problem"} & {*table.headings} and options.graphs is None:
             continue
         for number in range(table.line + 2, len(lines)):
             if not lines[number].startswith("|"):

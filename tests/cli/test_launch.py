@@ -199,6 +199,19 @@ def test_signals_to_the_first_process_are_obeyed_by_all_ranks(solver):
 
 
 @needs_mpi
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+def test_ranks_end_with_a_first_process_that_is_killed(solver):
+    process = start(solver, *command("--iterations", "100000", "--ranks", "2"))
+    try:
+        assert process.stdout.readline()
+        wait_for(lambda: len(ranks_in(solver)) == 2)
+    finally:
+        process.kill()
+    process.communicate(timeout=SECONDS)
+    wait_for(lambda: not ranks_in(solver))
+
+
+@needs_mpi
 def test_ranks_go_on_without_a_reader_of_their_log(solver):
     process = start(solver, *command("--iterations", "100", "--ranks", "2"))
     try:
