@@ -18,15 +18,15 @@ from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile, read_solver
-from layermem.solver.build import build_nets
+from layermem.solver.build import Nets, build_nets
 from layermem.solver.checks import check_solver
 from layermem.solver.jobs import StepOptions, net_job, solver_job
-from layermem.solver.noise import Data, nets_of_run
 from layermem.solver.sharing import with_iter_size
 from layermem.utils.files import PathName
 
 if TYPE_CHECKING:
     from layermem.interactive.net import Net
+    from layermem.solver.noise import Data
 
 
 def job_of(
@@ -72,14 +72,21 @@ def make_job(
     if solver is not None:
         file = with_iter_size(solver if isinstance(solver, SolverFile) else read_solver(solver), step.iter_size)
         check_solver(file)
-        nets = build_nets(file, options) if data is None else nets_of_run(file, options, data)
-        return solver_job(file, nets, step)
+        return solver_job(file, _nets_of(file, options, data), step)
     if _is_net(net):
         if options.batch is not None:
             raise InputError("batch applies to a net file; a Net object has its batch already")
         return net_job(net if isinstance(net, graph_net.Net) else net.definition, step)
     assert net is not None
     return net_job(built_net(net, phase, options), step)
+
+
+def _nets_of(file: SolverFile, options: NetOptions, data: Data) -> Nets:
+    if data is None:
+        return build_nets(file, options)
+    from layermem.solver.noise import nets_of_run  # it loads what reads images
+
+    return nets_of_run(file, options, data)
 
 
 def default_device() -> str:

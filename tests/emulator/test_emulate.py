@@ -52,9 +52,9 @@ def test_a_module_gives_back_the_mappings_of_its_stacks_and_runs_again(mode):
         x = counted(300)
         kernels.launch("scale_add", 2, 256, pack("PPPif", x, x, x, 300, 2.0))
         assert np.array_equal(x, 3 * counted(300))
-        opened = Path("/proc/self/maps").read_text().count("\n")
+        opened = Path("/proc/self/maps").read_bytes().count(b"\n")
         hosts.close_stacks()
-        left.append(Path("/proc/self/maps").read_text().count("\n"))
+        left.append(Path("/proc/self/maps").read_bytes().count(b"\n"))
         assert opened - left[-1] >= 2 * 256 - 2
     assert abs(left[1] - left[0]) < 100
 

@@ -38,7 +38,7 @@ def run(folder, results, *, net=PLAIN, options=(), **fields):
         name = solver.best.criterion.output
 
         def test(index, stopping, requests):
-            seen[solver.iteration] = solver.parameters()
+            solver._lock.opened(lambda at: seen.update({at: solver.parameters()}))(solver.iteration)
             value = np.array(results[solver.iteration // 2], np.float64)
             return 0.0, (Output(name, value), Output("other", -value))
 
