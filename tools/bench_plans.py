@@ -14,12 +14,12 @@ columns named like a setting; a heading may change some of them for its own colu
     | net | budget, MiB | slices=off | slices=auto | `hybrid` device=cpu |
 
 setting    net            a folder below prototxt/, "x", and the batch
-           device, precision, storage, strategy, slices, ranks, card      as the options of `layermem plan`; "_" in the
-           name of a card of a comment is a blank
+           device, precision, storage, strategy, slices, ranks, gpu       as the options of `layermem plan`; "_" in the
+           name of a GPU in a comment is a blank
            budget         MiB, or "%" of the bytes of strategy `caffe`
            link, network  GB/s each way between GPU and host, and between ranks; link=none offloads nothing
-           problem        a placement problem in --graphs, CSV of id, lower, upper, size as MiniMalloc reads it; a number in
-                          its name is the capacity
+           problem        a placement problem in --graphs, CSV of id, lower, upper, size, as MiniMalloc has;
+                          the number in its name is the capacity
            graph, reads   a graph file in --graphs, and the data that its backward functions read; "%" refers to all its
                           values and gradients, or to the peak of its order if the file is JSON
 result     the name of a strategy: its least MiB, "+" MiB on the host, and the reduction against `caffe`
@@ -68,7 +68,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMENT = re.compile(r"<!-- plans:(.*)-->")
 DEFAULTS = {
     "device": "cpu",
-    "card": "",
+    "gpu": "",
     "precision": "",
     "storage": "fp32",
     "strategy": "",
@@ -106,7 +106,7 @@ class StepRow:
     @cached_property
     def job(self) -> Job:
         wanted = self.settings
-        own = {"precision": wanted["precision"], "planned_gpu": wanted["card"].replace("_", " ")}
+        own = {"precision": wanted["precision"], "planned_gpu": wanted["gpu"].replace("_", " ")}
         job = api.job_of(
             self.file,
             device=get_device(wanted["device"], storage=wanted["storage"], **{k: v for k, v in own.items() if v}),
@@ -264,7 +264,11 @@ class PlacementStep:
         begin, end, size = np.loadtxt(self.path, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3)).T.copy()
         capacity = int(self.path.name.split(".")[1])
         placement = _native.place(begin, end, size, align=1, time_limit=PLACE_SECONDS, target=capacity)
-        return f"{placement.seconds:.2f}" if placement.height <= capacity else "-"
+        offset = placement.offsets
+        for i in range(len(size)):
+            beside = (begin < end[i]) & (begin[i] < end) & (offset < offset[i] + size[i]) & (offset[i] < offset + size)
+            assert beside.sum() == 1, f"interval {i} of {self.path} shares bytes with another one"
+        return f"{placement.seconds:.3f}" if placement.height <= capacity else "-"
 
 
 @dataclass

@@ -199,7 +199,7 @@ def test_signals_to_the_first_process_are_obeyed_by_all_ranks(solver):
 
 
 @needs_mpi
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals that a parent is gone")
 def test_ranks_end_with_a_first_process_that_is_killed(solver):
     fields = {"display": 0, "test_interval": 10**6, "iter_size": 2}  # mpiexec ends when it cannot write
     (solver / "solver.prototxt").write_text('net: "net.prototxt"\n' + solver_text(**fields))

@@ -121,7 +121,7 @@ def tensors(case):
     return g, x, w, normal(3, case.k), normal(4, case.n, *case.out, case.k)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
@@ -142,7 +142,7 @@ def test_convolution_forward_is_the_sum_over_taps(case, isa, every_way):
     close(added, want + dy)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_way):
     g, x, w, bias, dy = tensors(case)
@@ -163,7 +163,7 @@ def test_relu_in_the_epilogue_is_the_convolution_and_its_relu(case, isa, every_w
     assert (mask == np.packbits(y.reshape(-1) > 0, bitorder="little")).all()
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     g, x, w, _, dy = tensors(case)
@@ -186,7 +186,7 @@ def test_dgrad_is_the_transpose_of_fprop(case, isa, every_way):
     close(added, want + before)
 
 
-@pytest.mark.exhaustive(6)
+@pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_wgrad_sums_over_pixels(case, isa, every_way):
     g, x, w, _, dy = tensors(case)

@@ -94,6 +94,7 @@ def test_a_limit_counts_steps_so_that_an_interrupted_search_gives_the_same_answe
     assert len(answers) == 1 and not found.proven_optimal
 
 
+@pytest.mark.whole
 def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
     minimum, planner = minimum_of_wide()
     budget = minimum.model_peak_bytes

@@ -194,7 +194,7 @@ class RandomHoles(Compiler):
         return replace(program, arena_bytes=program.arena_bytes + holes)
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("net", ["chain", "inception"])
 def test_under_holes_too_no_program_fits_a_unit_below_the_minimum(net, name, tmp_path):

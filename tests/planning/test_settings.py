@@ -142,7 +142,7 @@ def test_every_setting_is_switched_off_by_a_test():
     assert NATIVE_OFF.keys() == {name for name in dir(SearchSettings) if not name.startswith("_")}
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("name", OFF)
 def test_plans_fit_with_one_setting_off(name, least_bytes, monkeypatch):
     assert getattr(SETTINGS, name) != OFF[name]
@@ -150,7 +150,7 @@ def test_plans_fit_with_one_setting_off(name, least_bytes, monkeypatch):
     check_plans(least_bytes)
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("name", NATIVE_OFF)
 def test_plans_fit_with_one_native_setting_off(name, least_bytes, monkeypatch):
     native = SearchSettings()
@@ -165,7 +165,7 @@ def job():
     return api.job_of("prototxt/digits/train_val.prototxt", device="reference")
 
 
-@pytest.mark.samples(2)
+@pytest.mark.samples(4)
 @pytest.mark.parametrize("name", OF_SLICES_OFF)
 def test_slices_fit_with_one_setting_off(name, job, monkeypatch):
     assert getattr(SETTINGS, name) != OF_SLICES_OFF[name]

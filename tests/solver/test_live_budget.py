@@ -115,7 +115,7 @@ def setting(least, most, seed=0):
     return before
 
 
-@pytest.mark.exhaustive(3)
+@pytest.mark.exhaustive(5)
 @pytest.mark.parametrize("fields", [{}, ADAM], ids=["momentum", "adam"])
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("device", ["cpu", "reference"])

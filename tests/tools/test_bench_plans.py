@@ -79,6 +79,22 @@ def test_graph_files_are_planned_where_a_folder_is_given(run, tmp_path):
     assert (code, said) == (0, "0 equal, 1 better, 0 worse\n")
 
 
+def test_placement_problems_are_solved_within_the_capacity_in_their_name(run, tmp_path):
+    """Three of 4 bytes fit 8 bytes, since two live at a time; within 7 bytes nothing does."""
+    rows = "id,lower,upper,size\n0,0,2,4\n1,1,3,4\n2,2,4,4\n"
+    page = "<!-- plans: -->\n\n| problem | place, s |\n|---|---|\n"
+    for capacity in (8, 7):
+        (tmp_path / f"P.{capacity}.csv").write_text(rows)
+        page += f"| P.{capacity}.csv | |\n"
+    _, _, text = run(page, "--graphs", str(tmp_path), "--write")
+    assert re.search(r"P.8.csv \| 0\.\d+ \|\n\| P.7.csv \| - \|", text)
+
+
+def test_a_step_is_planned_for_the_gpu_of_its_row():
+    steps = [StepRow({"net": "mnist x64", "device": "cuda", "gpu": gpu}) for gpu in ("V100_PCIe_16GB", "RTX 3090")]
+    assert [step.job.costs.gpu.name for step in steps] == ["V100 PCIe 16GB", "RTX 3090"]
+
+
 @pytest.mark.parametrize(
     "heading, changes, name",
     [
@@ -106,8 +122,8 @@ def test_every_table_of_the_documentation_has_settings_and_results():
     assert len(planned) == sum(len(COMMENT.findall(page.read_text())) for page in PAGES) > 15
     for page, table in planned:
         names = {heading.split(",")[0] for heading in table.headings} | {*table.settings}
-        assert {"net", "graph"} & names and {*table.settings} <= SETTINGS, (page.name, table.headings)
+        assert {"net", "graph", "problem"} & names and {*table.settings} <= SETTINGS, (page.name, table.headings)
         results = {changes_of(heading)[1] for heading in table.headings}
-        known = {*RESULTS, *bench_plans.STRATEGIES, *bench_plans.FAMILIES, "order"}
+        known = {*RESULTS, *bench_plans.STRATEGIES, *bench_plans.FAMILIES, "order", "place, s"}
         assert results & known or any(name.startswith("layermem ") for name in results), (page.name, results)
         assert all({*changes_of(heading)[0]} <= SETTINGS for heading in table.headings)

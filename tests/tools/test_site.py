@@ -85,6 +85,7 @@ def test_no_page_loads_anything_from_another_host(site):
     assert not [(file.name, found) for file in files if (found := loaded_from_elsewhere(file))]
 
 
+@pytest.mark.whole
 def test_the_reference_has_every_public_name(site):
     text = (site / "reference.html").read_text()
     for name in layermem.__all__:

@@ -13,8 +13,8 @@ from layermem.backends.cuda.inner_product import conv_problem
 from layermem.backends.cuda.wgrad import split_of
 from layermem.ops import BatchSlice, InnerProduct, InnerProductUpdate, RowBand, Tensor, Update
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
+from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_update import SETTINGS
-from tests.emulator.emulate import WAYS
 
 # rows of x, columns of x, outputs: by fours, by ones, and with a gradient that is summed in parts
 SHAPES = [(5, 12, 132), (3, 7, 97), (600, 8, 70)]
@@ -70,7 +70,7 @@ def test_bands_have_the_bits_of_the_whole(shape, precision, rng):
     check_bits(product(*shape), rng, replace(PLAIN, precision=precision))
 
 
-@pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 def test_bands_stay_in_bounds_and_have_no_races(way, rng):
     check_bits(product(3, 7, 70), rng, way)
 

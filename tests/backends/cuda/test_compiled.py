@@ -29,7 +29,6 @@ OTHERS = [
 
 
 @pytest.mark.samples(len(MAIN))
-@pytest.mark.samples(len(MAIN))
 @needs_nvcc
 @pytest.mark.parametrize("module", MAIN)
 def test_kernels_keep_to_what_their_launches_rely_on(module):

@@ -16,12 +16,11 @@ from layermem.ops import NARROW, BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
 from tests.backends.cuda.slices import Slices
+from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
 from tests.cases import PRECISION_BOUNDS
-from tests.emulator.emulate import WAYS
 from tests.op_case import OpCase
 
-STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
 # settings beside num_output and group, outputs of a group, shape of x
@@ -82,7 +81,7 @@ def test_depthwise_convolutions_agree_with_sums_in_double_precision(name, kind):
 
 
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_depthwise_convolutions_stay_in_bounds_and_have_no_races(name, kind, way):
     drawn(name, kind, way).check_once()

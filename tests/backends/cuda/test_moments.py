@@ -14,11 +14,10 @@ from layermem.backends.cuda.moments import Units, batch_moments
 from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
 from tests.backends.cuda.conv_moments import OF_OCTETS, PROBLEMS, forward, moments, problem_of
 from tests.backends.cuda.harness import Memory, Way, run_op
+from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.emulator import emulate
-from tests.emulator.emulate import WAYS
 
 PRECISIONS = list(ENGINES)
-STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 
 
 def of_blob(y: np.ndarray) -> np.ndarray:
@@ -80,7 +79,7 @@ def test_products_of_data_leave_the_moments_of_what_is_stored(rng):
 
 @pytest.mark.whole
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
     monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
@@ -89,7 +88,7 @@ def test_the_moments_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way,
 
 
 @pytest.mark.exhaustive(8)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", ENGINES["fp32"].tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", ["rows of many tiles", "groups", "one float at a time"])
 def test_the_moments_of_a_convolution_stay_in_bounds_and_have_no_races(name, tile, way, rng, monkeypatch):

@@ -12,11 +12,9 @@ from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
+from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.cases import CASES, conv_text
-from tests.emulator.emulate import WAYS
 from tests.op_case import OpCase
-
-STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 
 
 def assert_same(taken: Taken, way: Way, why: str, **how: object) -> None:
@@ -49,7 +47,7 @@ def test_a_kernel_in_16_bits_has_the_bits_of_the_converted_operands(name, word):
 
 @pytest.mark.whole
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", TAKING)
 def test_a_kernel_in_16_bits_stays_in_bounds_and_has_no_races(name, way):
     """In bfloat16: one template makes the kernels of both types, which differ in the conversion of an element alone;
@@ -102,7 +100,7 @@ def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
 
 @pytest.mark.whole
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 def test_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, monkeypatch):
     monkeypatch.setattr(gemm_tiles, "TILES", (tile,))

@@ -16,10 +16,9 @@ from tests.backends.cuda import norm_sums as stated
 from tests.backends.cuda.conv_moments import OF_OCTETS, problem_of
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.norm_sums import DGRADS, dgrad, norm_operands
+from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.emulator import emulate
-from tests.emulator.emulate import WAYS
 
-STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 IN_EPILOGUE = ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"]
 TILES = [tile for tile in ENGINES["fp32"].tiles if tile.m == 128]
 
@@ -87,7 +86,7 @@ def test_packed_tiles_leave_the_sums_of_what_is_stored(name, tile, accumulate, m
 
 @pytest.mark.whole
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("tile", [tile for tile in PACKED_BF16.tiles if tile.m >= 128], ids=lambda tile: tile.name)
 def test_the_sums_of_packed_tiles_stay_in_bounds_and_have_no_races(tile, way, rng, monkeypatch):
     monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
@@ -105,7 +104,7 @@ def test_the_sums_are_of_what_is_accumulated_and_masked(name, precision, accumul
 
 @pytest.mark.whole
 @pytest.mark.exhaustive(4)
-@pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
+@pytest.mark.parametrize("way", BOUNDS_AT_LEAST, ids=lambda way: way.mode)
 @pytest.mark.parametrize("name", IN_EPILOGUE)
 def test_the_sums_of_a_dgrad_stay_in_bounds_and_have_no_races(name, way, rng, monkeypatch):
     for tile in TILES:

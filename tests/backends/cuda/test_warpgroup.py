@@ -30,6 +30,7 @@ from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.slices import Slices
+from tests.backends.cuda.strict import STRICT
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
@@ -124,8 +125,6 @@ def test_a_group_of_channels_has_its_own_product(precision):
 
 
 # ---- units of rows for a BatchNorm -----------------------------------------------------------------------------------
-
-STRICT = [Way(*way) for way in WAYS if way[0] != "plain"]
 
 
 @pytest.fixture(params=WARPGROUP_TILES, ids=lambda tile: tile.name)
