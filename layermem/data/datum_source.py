@@ -136,7 +136,7 @@ class DatumSource(ABC):
         taken to be no larger."""
         with self._reading():
             datum = self._datum()
-        copies = RECORD_COPIES * int(datum.ByteSize())
+        copies = RECORD_COPIES * int(datum.ByteSize()) + growth_bytes(len(datum.float_data))
         return pages_bytes(self.path) + copies + (decoding_bytes(datum.data) if datum.encoded else 0)
 
     def state(self) -> State:
@@ -198,6 +198,12 @@ def pages_bytes(path: Path) -> int:
     """Bytes of the pages of a database that are in memory at a time."""
     files = [path] if path.is_file() else [file for file in path.glob("*") if file.is_file()]
     return min(HELD_BYTES, sum(512 * file.stat().st_blocks for file in files))
+
+
+def growth_bytes(count: int) -> int:
+    """Bytes of a message's `count` repeated floats while it is read: their array is made anew, twice as large, until
+    they fit, and what it outgrows is kept as long as the message."""
+    return 2 * 4 * (1 << (count - 1).bit_length()) if count else 0
 
 
 def _printable(key: bytes) -> str:
