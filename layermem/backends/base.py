@@ -266,7 +266,8 @@ class Device:
                 f"budget 'free': this system does not say how much memory it has for device {self.name}; give a number "
                 "of bytes"
             )
-        report_step("budget free: %s, %s", format_bytes(free.nbytes), free.whose)
+        if not held_bytes:  # a training looks again each second
+            report_step("budget free: %s, %s", format_bytes(free.nbytes), free.whose)
         return max(0, free.nbytes + held_bytes - host_bytes)
 
     def seconds(self, calls: Sequence[Bound]) -> float:
