@@ -10,7 +10,6 @@ code. Any other error belongs to one rank, which reports it and ends the others 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import shutil
 import signal
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 VERBS = ("train", "time", "caffe")  # verbs that may run as several ranks
 # Signals sent to the launcher (solver/signals.py): at a SIGTERM it would end the ranks, and at a SIGHUP itself.
 FORWARDED = {"SIGINT": "SIGINT", "SIGHUP": "SIGUSR1", "SIGUSR1": "SIGUSR1", "SIGTERM": "SIGINT"}
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ABORTED = 255  # exit code of an mpiexec that a second SIGINT ends
 REMEDY = (
     "pip install 'layermem[mpi]' mpich, or start the ranks with the launcher of the machine, and no --ranks: "
@@ -96,6 +94,8 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     The launcher has its own session, so that it gets a signal of the terminal only once, from this process, and it
     ends with this process, where Linux lets it.  It writes to this process, since it ends the ranks when it cannot
     write."""
+    from layermem.utils.processes import ends_with_this_process
+
     command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
     process = subprocess.Popen(
         command,
@@ -104,7 +104,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        preexec_fn=ends_with_this_process(signal.SIGTERM),
     )
     received: list[signal.Signals] = []
     lost: list[InputError] = []
@@ -131,11 +131,6 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     if received and code in (128 + signals[received[-1]], ABORTED):
         return 128 + received[-1]
     return code if code >= 0 else 128 - code
-
-
-def _end_with_parent() -> None:
-    """Let the kernel send this process SIGTERM when its parent is gone, even by SIGKILL."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _relay(process: subprocess.Popen[str], number: int, lost: list[InputError]) -> None:

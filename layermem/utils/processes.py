@@ -1,4 +1,5 @@
-"""Applies one function to many items in parallel processes, each of which takes one item at a time.
+"""Applies one function to many items in parallel processes, each of which takes one item at a time; and lets a process
+end with its parent.
 
 for module, seconds in on_all_cores(compile_module, ["pooling", "softmax"]): ...
 
@@ -9,6 +10,7 @@ after their item.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import signal
@@ -16,18 +18,34 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import IO, Any, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
 
+PR_SET_PDEATHSIG = 1
+_prctl = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None  # on Linux
 START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); from {0} import serve; serve()"
 
 
 def core_count() -> int:
     """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ends_with_this_process(number: int) -> Callable[[], None]:
+    """Return a `preexec_fn` for subprocess: the kernel of Linux sends the new process the signal `number` when this
+    process is gone, even by SIGKILL."""
+    return partial(_end_with, os.getpid(), number)
+
+
+def _end_with(parent: int, number: int) -> None:
+    if _prctl is not None:
+        _prctl(PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:  # the parent has already ended
+            os._exit(1)
 
 
 def on_all_cores(function: Callable[[A], B], items: Sequence[A]) -> Iterator[tuple[A, B]]:

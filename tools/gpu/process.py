@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
+from layermem.utils.processes import ends_with_this_process
+
 ROOT = Path(__file__).resolve().parents[2]
-PR_SET_PDEATHSIG = 1
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # on Linux
 
 
 def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[str, str] | None = None) -> int | None:
@@ -28,7 +26,7 @@ def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[
             cwd=ROOT,
             start_new_session=True,
             env=None if environment is None else dict(environment),
-            preexec_fn=partial(_end_with, os.getpid()),
+            preexec_fn=ends_with_this_process(signal.SIGKILL),  # otherwise it would keep the GPU busy
         )
         try:
             return process.wait(max(seconds, 0.0))
@@ -38,14 +36,6 @@ def run(command: Sequence[str], log: Path, seconds: float, environment: Mapping[
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _end_with(parent: int) -> None:
-    """Make a new process end with its parent; otherwise it would keep the GPU busy."""
-    if _prctl is not None:
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent has already ended
-            os._exit(1)
 
 
 def last_lines(log: Path, count: int = 1, begin: int = 0) -> str:
