@@ -53,7 +53,7 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise InputError("is no folder; give a folder with one subfolder for each class", path=str(folder))
     classes = {
-        each.name: [path for path in files_below(each) if _is_image(path.relative_to(folder)) and path.is_file()]
+        each.name: [path for path in files_below(each) if _is_image(path.relative_to(folder))]
         for each in sorted(folder.iterdir())
         if each.is_dir() and not each.name.startswith(".")
     }

@@ -90,9 +90,7 @@ def _folder(folder: Path, color: bool) -> Iterator[Item | Unreadable]:
 
 def _images_below(folder: Path) -> list[Path]:
     return [
-        path
-        for path in files_below(folder)
-        if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".") and path.is_file()
+        path for path in files_below(folder) if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
     ]
 
 

@@ -124,7 +124,8 @@ def files_below(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise unreadable(os.fspath(error.filename), "folder", error)
 
-    return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    paths = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+    return sorted(path for path in paths if path.is_file())
 
 
 def unreadable(path: PathName, what: str, error: OSError | ValueError) -> InputError:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from layermem.errors import InputError
 from layermem.utils.files import PathName
 from layermem.utils.input_files import open_regular, read_whole, unreadable
+from layermem.utils.system_faults import working_folder
 
 Identity = tuple[int, int, int, int]
 
@@ -74,10 +75,7 @@ class Files:
     folder than it was made in does not read other files there."""
 
     def __init__(self) -> None:
-        try:
-            self._folder = os.getcwd()
-        except FileNotFoundError:  # it was removed, and only absolute names can be opened
-            self._folder = os.curdir
+        self._folder = working_folder() or os.curdir  # without one, only absolute names can be opened
         self._open: dict[str, OpenFile] = {}
         self._identities: dict[str, tuple[int, ...]] = {}
 

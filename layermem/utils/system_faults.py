@@ -42,16 +42,16 @@ def system_fault(error: BaseException) -> InputError | None:
         return next((InputError(sentence) for words, sentence in WORDS.items() if words in str(error)), None)
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    if error.errno == errno.ENOENT and error.filename is None and not _has_working_folder():
+    if error.errno == errno.ENOENT and error.filename is None and working_folder() is None:
         return InputError("the working folder has been removed; change to one that exists")
     remedy = remedy_of(error, "try again, or another file" if error.filename else "try again")
     path = None if error.filename is None else os.fsdecode(error.filename)
     return InputError(f"{error.strerror or os.strerror(error.errno)}; {remedy}", path=path)
 
 
-def _has_working_folder() -> bool:
+def working_folder() -> str | None:
+    """The working folder of this process; None if it has been removed."""
     try:
-        os.getcwd()
+        return os.getcwd()
     except FileNotFoundError:
-        return False
-    return True
+        return None
