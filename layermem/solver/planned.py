@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from layermem.backends.base import Device
 from layermem.distributed.group import Group
@@ -33,7 +34,7 @@ from layermem.solver.jobs import StepOptions, free_bytes, solver_job
 from layermem.solver.live_budget import LiveBudget
 from layermem.solver.loss_scale import loss_scale_of
 from layermem.solver.measure import ONCE, measure_once, measure_step
-from layermem.solver.noise import nets_of_run
+from layermem.solver.noise import nets_of_run, noise_seed
 from layermem.solver.progress import Progress
 from layermem.solver.run_options import RunOptions
 from layermem.solver.sharing import check_measurable, ranks_of, with_iter_size
@@ -110,6 +111,25 @@ class Planned:
         self.program, self.job = report.program, report.job  # in the chosen slices
         self.report = replace(report, search=None)  # without the caches of the planners
         self.largest_program = max(self.largest_program, self.program, key=lambda program: program.arena_bytes)
+
+    def _engine_of(self, run: RunOptions, folder: PathName | None) -> Engine:
+        """The engine of the first plan; `folder` is that of a spill."""
+        engine = Engine(
+            self.nets,
+            self.param,
+            self.job.graphs,
+            self.program,
+            self.device,
+            spill=None if folder is None else Path(folder),
+            poison=run.poison,
+            timed=run.timed,
+            noise=noise_seed(run.data),
+            group=self.group,
+            loss_scale=self.loss_scale,
+        )
+        if self.group.size == 1:
+            engine.on_change = self._change_shapes
+        return engine
 
     def _change_shapes(self, number: int, shapes: Shapes) -> None:
         """Go on with the plan for other shapes of the inputs of net `number`, within the same budget."""

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -33,9 +32,8 @@ from layermem.runtime.runner import Runner
 from layermem.solver import snapshot as snapshots
 from layermem.solver.callbacks import Callbacks
 from layermem.solver.checks import LARGEST_RATE, check_rates, ignored, named_weights
-from layermem.solver.engine import Engine, Outputs
+from layermem.solver.engine import Outputs
 from layermem.solver.jobs import StepOptions
-from layermem.solver.noise import noise_seed
 from layermem.solver.planned import Planned
 from layermem.solver.progress import Progress, restore_snapshot, write_snapshot
 from layermem.solver.rules import defaulted, rate_drop
@@ -96,24 +94,6 @@ class Training(Planned):
         except BaseException:
             self.close()
             raise
-
-    def _engine_of(self, run: RunOptions, folder: PathName | None) -> Engine:
-        engine = Engine(
-            self.nets,
-            self.param,
-            self.job.graphs,
-            self.program,
-            self.device,
-            spill=None if folder is None else Path(folder),
-            poison=run.poison,
-            timed=run.timed,
-            noise=noise_seed(run.data),
-            group=self.group,
-            loss_scale=self.loss_scale,
-        )
-        if self.group.size == 1:
-            engine.on_change = self._change_shapes
-        return engine
 
     def _connect(self, transport: Transport) -> None:
         self.device.connect(transport)
