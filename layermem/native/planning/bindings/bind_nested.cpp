@@ -170,8 +170,7 @@ void bind_nested(py::module_& m) {
              "is_free"_a = false,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
              "work_percent: of the usual limits of the search; edits: that annealing of the best plan tries; is_free: "
-             "it may also "
-             "change the order of first runs.")
+             "it may also change the order of first runs.")
         .def("walk", &walk_nested, "budget_bytes"_a,
              "Does what plan() begins with, before its starts are known: with the same budget it is quick then.")
         .def(

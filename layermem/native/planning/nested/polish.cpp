@@ -71,44 +71,53 @@ class Annealing {
     }
 
     std::vector<OpId> run(int64_t edits, const std::function<void()>& interrupt) {
-        double temperature = mean_seconds_ * settings_.hottest;
-        for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
-            interrupt();
-            for (int64_t i = 0; i < edits / kCoolings && best_seconds_ > 0; ++i) try_edit(temperature);
-        }
+        cool(mean_seconds_ * settings_.hottest, edits, interrupt, [&](double temperature) {
+            if (best_seconds_ > 0) try_edit(temperature);
+        });
         return best_;
     }
 
     std::vector<OpId> lower_peak(int64_t edits, const std::function<void()>& interrupt) {
         Bytes least = order_.peak_bytes();
-        double temperature = static_cast<double>(least) * settings_.hottest_peak;
-        for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
-            interrupt();
-            for (int64_t i = 0; i < edits / kCoolings && least > budget_bytes_; ++i) {
-                const double limit = static_cast<double>(order_.peak_bytes()) + temperature * random_.exponential();
-                order_.begin_edit();
-                is_full_ = false;
-                if (!shift() || static_cast<double>(order_.peak_bytes()) > limit) order_.undo_edit();
-                if (is_full_) order_.spread();
-                if (order_.peak_bytes() >= least) continue;
-                least = order_.peak_bytes();
-                best_ = order_.order();
-            }
-        }
+        cool(static_cast<double>(least) * settings_.hottest_peak, edits, interrupt, [&](double temperature) {
+            if (least <= budget_bytes_) return;
+            const double limit = static_cast<double>(order_.peak_bytes()) + temperature * random_.exponential();
+            begin_edit();
+            if (!shift() || static_cast<double>(order_.peak_bytes()) > limit) undo_edit();
+            if (order_.peak_bytes() >= least) return;
+            least = order_.peak_bytes();
+            best_ = order_.order();
+        });
         return best_;
     }
 
   private:
-    void try_edit(double temperature) {
-        limit_ = order_.recompute_seconds() + temperature * random_.exponential();
+    template <class Attempt>
+    void cool(double temperature, int64_t edits, const std::function<void()>& interrupt, Attempt attempt) {
+        for (int64_t cooling = 0; cooling < kCoolings; ++cooling, temperature *= kFactor) {
+            interrupt();
+            for (int64_t i = 0; i < edits / kCoolings; ++i) attempt(temperature);
+        }
+    }
+
+    void begin_edit() {
         order_.begin_edit();
         is_full_ = false;
+    }
+
+    void undo_edit() {
+        order_.undo_edit();
+        if (is_full_) order_.spread();
+    }
+
+    void try_edit(double temperature) {
+        limit_ = order_.recompute_seconds() + temperature * random_.exponential();
+        begin_edit();
         bool edited = edit() && order_.recompute_seconds() <= limit_;
         for (int i = 0; edited && order_.peak_bytes() > budget_bytes_; ++i)
             edited = i < settings_.repairs && evict_at(order_.peak_slot()) && order_.recompute_seconds() <= limit_;
         if (!edited || is_full_) {
-            order_.undo_edit();
-            if (is_full_) order_.spread();
+            undo_edit();
             return;
         }
         if (order_.recompute_seconds() < best_seconds_ * (1 - 1e-9)) {

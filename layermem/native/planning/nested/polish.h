@@ -25,7 +25,8 @@
 namespace layermem::planning::nested {
 
 // `order` runs within `budget_bytes`; `evictable` buffers may be recomputed, but writers of `dropped` buffers are not
-// moved.  `edits` is the number of attempts; `is_free` allows ops to run in another order.  `interrupt` is called now and then; it may throw.
+// moved.  `edits` is the number of attempts; `is_free` allows ops to run in another order.  `interrupt` is called now
+// and then; it may throw.
 std::vector<liveness::OpId> polish(const liveness::LayoutGraph& graph, const std::vector<liveness::OpId>& order,
                                    const std::vector<liveness::BufferId>& evictable,
                                    const std::vector<liveness::BufferId>& dropped, int overlays, Bytes budget_bytes,
