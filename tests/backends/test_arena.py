@@ -83,7 +83,7 @@ def test_released_spans_of_a_spill_file_keep_their_content_and_take_no_memory(tm
     arena.release(1000, 2**22 - 3000)
     arena.release(0, 2**22)
     if sys.platform == "linux":
-        lines = Path("/proc/self/smaps").read_text().splitlines()
+        lines = Path("/proc/self/smaps").read_text(errors="replace").splitlines()
         at = next(i for i, line in enumerate(lines) if "layermem-spill-" in line or str(tmp_path) in line)
         assert next(line for line in lines[at:] if line.startswith("Rss:")).split()[1] == "0"
     assert np.array_equal(arena.bytes, np.arange(2**22, dtype=np.uint32).astype(np.uint8))
