@@ -15,7 +15,7 @@ to find.  If necessary, such a plan is placed with copies that hold no bytes, th
 placed.  If that makes it much slower, a plan made for this limit is tried too.
 
 The search ends when no program can be much faster than the best one.  Programs for smaller budgets also fit: a few are
-tried for short steps that are not near their lower bound.  Programs are opaque here: `build` (pipeline.py) makes them.
+tried for short steps that are not near their lower bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
 
 from layermem.errors import BudgetError
 from layermem.graph.ops import Graph
@@ -39,39 +38,11 @@ from layermem.planning.registry import (
     suggested_strategies,
 )
 from layermem.planning.settings import SETTINGS
+from layermem.schedule.program import Program
 from layermem.utils.units import ALIGN
 
 
-class Program(Protocol):
-    """The properties of a placed plan (schedule/program.py) that the search reads."""
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def arena_bytes(self) -> int: ...
-
-    @property
-    def host_bytes(self) -> int: ...
-
-    @property
-    def max_live_bytes(self) -> int: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-
-P = TypeVar("P", bound=Program)
-P_co = TypeVar("P_co", bound=Program, covariant=True)
-
-
-class Builder(Protocol[P_co]):
-    """Places a plan; it may stop searching for better offsets once they take at most `target_bytes`."""
-
-    def __call__(self, plan: Plan, target_bytes: int = 0) -> P_co: ...
-
-
-class BudgetSearch(Generic[P]):
+class BudgetSearch:
     """A strategy over one training graph; program() returns its program for any budget."""
 
     def __init__(
@@ -81,13 +52,13 @@ class BudgetSearch(Generic[P]):
         costs: Costs,
         evaluator: PlanEvaluator,
         hints: Hints,
-        build: Builder[P],
+        build: Callable[..., Program],
     ):
         self.entry, self.graph, self.costs = entry, graph, costs
         self.evaluator, self.hints, self.build = evaluator, hints, build
         self._plans: dict[tuple[str, int | None, int | None], Plan] = {}
 
-    def program(self, budget_bytes: int | None, *, search_minimum: bool = True) -> P:
+    def program(self, budget_bytes: int | None, *, search_minimum: bool = True) -> Program:
         """The fastest program that was found within the budget; BudgetError, with the minimum, if there is none.
 
         search_minimum   if neither the plan for the budget nor the plan of least memory fits, search for the minimum,
@@ -112,7 +83,7 @@ class BudgetSearch(Generic[P]):
         return least_seconds_once(self.graph, self.costs, budget_bytes, self.hints.host_budget_bytes, self.evaluator)()
 
     @cached_property
-    def min_memory_program(self) -> P:
+    def min_memory_program(self) -> Program:
         """The smallest program that was found; its arena is the least budget.
 
         Each request is below the smallest program so far.  The distance doubles after a request that yields a smaller
@@ -161,7 +132,7 @@ class BudgetSearch(Generic[P]):
         """Store `plan` as the result of own_plan(), because another process has made it."""
         self._plans[self.entry.name, budget_bytes // ALIGN * ALIGN, None] = plan
 
-    def _attempt(self, budget_bytes: int | None) -> P:
+    def _attempt(self, budget_bytes: int | None) -> Program:
         """The program of the strategy's plan for the budget; if that does not fit, the fastest program found that does.
 
         Arenas and requests are multiples of ALIGN, so budgets are rounded down to one."""
@@ -179,7 +150,7 @@ class BudgetSearch(Generic[P]):
                 program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
         return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
 
-    def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> P:
+    def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> Program:
         """The result of _attempt() with copies that hold either as many bytes as their plan states or none; it fits if
         that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are skipped."""
         plan = self.plan_of(self.entry, budget_bytes)
@@ -188,7 +159,7 @@ class BudgetSearch(Generic[P]):
             return first
         tried = [first]
 
-        def build_for(request: int) -> P:
+        def build_for(request: int) -> Program:
             plan = self.plan_of(self.entry, request)
             known = next((program for program in tried if program.plan == plan), None)
             if known is None:
@@ -200,7 +171,7 @@ class BudgetSearch(Generic[P]):
             best = self._faster_single(budget_bytes, best)
         return best or min(tried, key=lambda program: program.arena_bytes)
 
-    def _placed(self, plan: Plan, budget_bytes: int | None) -> P:
+    def _placed(self, plan: Plan, budget_bytes: int | None) -> Program:
         """The program of `plan`; with copies that hold no bytes if it is over the budget otherwise.  Placement that
         misses a target may reach a smaller one: the rung below the budget, which neighbouring budgets share."""
         program = self.build(plan, target_bytes=budget_bytes or 0)
@@ -212,13 +183,13 @@ class BudgetSearch(Generic[P]):
         lower = self.build(plan, target_bytes=rung) if program.max_live_bytes <= rung else program
         return min(program, lower, key=lambda each: each.arena_bytes)
 
-    def _with_more_held(self, program: P, budget_bytes: int, limit_bytes: int) -> P:
+    def _with_more_held(self, program: Program, budget_bytes: int, limit_bytes: int) -> Program:
         """`program`; if its copies hold no bytes, the fastest program found with copies that hold some, below this
         limit. The highest limit that fits is bisected; the last of all halvings is tried first."""
         if program.plan.copy_limit_bytes != 0:
             return program
 
-        def within(copy_limit_bytes: int) -> P | None:
+        def within(copy_limit_bytes: int) -> Program | None:
             tried = self.build(replace(program.plan, copy_limit_bytes=copy_limit_bytes), target_bytes=budget_bytes)
             return tried if tried.arena_bytes <= budget_bytes else None
 
@@ -237,7 +208,7 @@ class BudgetSearch(Generic[P]):
                 low, best = middle, min(best, held, key=_seconds)
         return best
 
-    def _fastest_of_rungs(self, budget_bytes: int, best: P) -> P:
+    def _fastest_of_rungs(self, budget_bytes: int, best: Program) -> Program:
         """`best`, or the strategy's program for a smaller budget if that is faster; it may take the whole budget."""
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
@@ -258,7 +229,7 @@ class BudgetSearch(Generic[P]):
                 best = program
         return best
 
-    def _faster_single(self, budget_bytes: int, best: P | None) -> P | None:
+    def _faster_single(self, budget_bytes: int, best: Program | None) -> Program | None:
         """`best`, or the program of a single strategy if requests for fewer bytes made `best` slower than that."""
         for entry in single_strategies():
             plan = self.plan_of(entry, budget_bytes)
@@ -269,7 +240,7 @@ class BudgetSearch(Generic[P]):
                     best = program if best is None else min(best, program, key=_seconds)
         return best
 
-    def _faster_single_limited(self, budget_bytes: int, best: P) -> P:
+    def _faster_single_limited(self, budget_bytes: int, best: Program) -> Program:
         """`best`, or the program of a single strategy with copies if that is faster, with all attempts made for one.
         If its plan is slower than `best` with all that its copies may hold, it is also slower with less."""
         for entry in single_strategies():
@@ -324,8 +295,8 @@ def rung_of(request: int, budget_bytes: int) -> int:
 
 
 def fastest_under_budget(
-    budget_bytes: int, first: P, build_for: Callable[[int], P], *, above_least: bool = True
-) -> P | None:
+    budget_bytes: int, first: Program, build_for: Callable[[int], Program], *, above_least: bool = True
+) -> Program | None:
     """The fastest program found within the budget, or None.
 
     first        the placed program for the budget itself, which is over it
@@ -363,8 +334,8 @@ def fastest_under_budget(
 
 
 def _first_that_fits(
-    budget_bytes: int, over: int, build_for: Callable[[int], P], seen: list[P]
-) -> tuple[P, int, int] | None:
+    budget_bytes: int, over: int, build_for: Callable[[int], Program], seen: list[Program]
+) -> tuple[Program, int, int] | None:
     """The program of the first request that fits, that request, and the last request that failed; appends all programs
     to `seen`.  None if the strategy has no plan with so few bytes, or after too many requests."""
     too_much, step = budget_bytes, ladder_step(budget_bytes)
@@ -384,5 +355,5 @@ def _first_that_fits(
     return None
 
 
-def _is_new(program: P, seen: Sequence[P]) -> bool:
+def _is_new(program: Program, seen: Sequence[Program]) -> bool:
     return all(program is not other for other in seen)

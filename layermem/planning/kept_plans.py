@@ -16,21 +16,23 @@ import hashlib
 import json
 import zlib
 from bisect import insort
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from layermem import __version__, _native
-from layermem.errors import InputError
+from layermem.errors import InputError, LayermemError
 from layermem.graph.ops import Graph
-from layermem.planning.budget_search import Program
-from layermem.planning.costs import Costs
-from layermem.planning.hints import Hints
+from layermem.planning.attempt import Attempt
+from layermem.planning.budget_search import targets_within
 from layermem.planning.kept_costs import keep, kept_folder
-from layermem.planning.registry import StrategyEntry
+from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
+from layermem.planning.registry import as_entry
 from layermem.planning.settings import SETTINGS
+from layermem.schedule.check import UnsafeSchedule
+from layermem.schedule.program import Program
 from layermem.utils.input_files import read_bytes
 
 ENDING = ".plans"
@@ -70,9 +72,13 @@ class KeptPlans:
     wrong: set[KeptPlan] = field(default_factory=set)  # plans that do not do what the file promises
 
     @classmethod
-    def of(cls, entry: StrategyEntry, graphs: Sequence[Graph], costs: Costs, hints: Hints, slices: str) -> KeptPlans:
-        """The plans of a strategy that are kept for `graphs`, which are whole; `slices` as in a Job."""
-        words = planner_digest(), _settings(), [graph.fingerprint for graph in graphs], costs, hints, slices, entry.name
+    def of(cls, attempt: Attempt) -> KeptPlans | None:
+        """The plans that are kept for an attempt's question, whatever its budget; None if none are."""
+        job, entry = attempt.job, as_entry(attempt.strategy)
+        if attempt.budget_bytes is None or not entry.combines_others or job.ranks.size > 1:
+            return None
+        graphs = [graph.fingerprint for graph in job.unsliced]
+        words = planner_digest(), _settings(), graphs, job.costs, job.hints, job.slices, entry.name
         question = hashlib.blake2b(repr(words).encode(), digest_size=16).hexdigest()
         kept = cls(kept_folder("plans") / f"{question}{ENDING}")
         kept.read()
@@ -86,6 +92,30 @@ class KeptPlans:
             if plan.arena_bytes <= budget_bytes and (host_bytes is None or plan.host_bytes <= host_bytes)
         ]
         return min(fitting, key=lambda plan: plan.seconds, default=None)
+
+    def answer(self, attempt: Attempt) -> Attempt | None:
+        """The attempt with the fastest kept plan, if its budget was asked for before."""
+        return self._placed(attempt) if attempt.budget_bytes in self.budgets else None
+
+    def fastest_with(self, found: Attempt, attempt: Attempt, *, is_answer: bool) -> Attempt:
+        """The result of a search, which is kept, or the attempt with a kept plan that is faster or that alone fits.
+        `is_answer`: the search left nothing out."""
+        seconds = inf
+        if found.refusal is None and found.budget_bytes is not None:
+            self.add(found.budget_bytes, found.program, found.job.graphs[0], is_answer=is_answer)
+            seconds = found.program.seconds / FASTER
+        return self._placed(attempt, seconds) or found
+
+    def _placed(self, attempt: Attempt, seconds: float = inf) -> Attempt | None:
+        """The attempt with the fastest kept plan within its budget, placed and checked again; None unless one takes
+        less than `seconds`."""
+        budget_bytes, host_bytes = attempt.budget_bytes or 0, attempt.job.hints.host_budget_bytes
+        while (plan := self.fastest(budget_bytes, host_bytes)) is not None and plan.seconds < seconds:
+            try:
+                return _place(plan, attempt, budget_bytes)
+            except (LayermemError, ValueError, UnsafeSchedule):
+                self.remove(plan)
+        return None
 
     def read(self) -> None:
         """Add what the file has."""
@@ -136,6 +166,22 @@ class KeptPlans:
             # Omit the one that gains least over the next smaller one.
             gains = [smaller.seconds - larger.seconds for smaller, larger in zip(self.plans, self.plans[1:])]
             del self.plans[1 + gains.index(min(gains))]
+
+
+def _place(kept: KeptPlan, attempt: Attempt, budget_bytes: int) -> Attempt:
+    """The attempt in the slices of a kept plan, with its program; InputError, ValueError or UnsafeSchedule if the
+    program does not fit, or takes longer than it did."""
+    slices, job = saved_slices(kept.text), attempt.job
+    sliced = job.with_slices(slices) if slices else job
+    placed = attempt.with_job(sliced.with_fingerprint(saved_fingerprint(kept.text)))
+    plan = Plan.from_json(kept.text, placed.job.graphs[0])
+    for target_bytes in (*targets_within(kept.budget_bytes), kept.arena_bytes):
+        program = placed.compiler.build(plan, target_bytes)
+        is_within = program.arena_bytes <= budget_bytes and program.host_bytes <= kept.host_bytes
+        if is_within and program.seconds <= kept.seconds:
+            found_for = None if kept.budget_bytes == budget_bytes else kept.budget_bytes
+            return replace(placed, compiled=placed.compiler.checked(program), found_for_bytes=found_for)
+    raise ValueError("the plan does not do what was kept of it")
 
 
 def _remove_oldest(folder: Path) -> None:

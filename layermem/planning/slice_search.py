@@ -83,9 +83,9 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
     best = whole.fitting() if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
-        seconds = min(seconds, best.fused.seconds)
+        seconds = min(seconds, best.program.seconds)
         if seconds <= SETTINGS.unsliced_seconds * ops_seconds(base.graphs[0], job.costs):
-            return _Found(best, best.fused.seconds)
+            return _Found(best, best.program.seconds)
     planned: list[_Planned] = []
     for thorough in (False, True):
         judged = sorted(_judge(base, rows, budget_bytes, seconds, thorough), key=lambda each: each.rank)
@@ -93,12 +93,12 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
         place = partial(_fastest_near, job) if rows else _fastest
         best = place(planned, budget_bytes, seconds) or best
         if best is not None:
-            seconds = best.fused.seconds
+            seconds = best.program.seconds
             break
     finer = _plan(_finer(base, rows, budget_bytes, seconds, planned), attempt, budget_bytes, seconds)
     best = _fastest(finer, budget_bytes, seconds) or best
     if best is not None:
-        return _Found(best, best.fused.seconds)
+        return _Found(best, best.program.seconds)
     if not planned:  # an op of every cut is over the budget
         least = least_bytes(base.graphs[0], job.hints.host_budget_bytes)
         every = _judge(base, rows, least, inf, True, budget_bytes)
@@ -176,9 +176,9 @@ def _placed_below(attempt: Attempt, budget_bytes: int, seconds: float) -> tuple[
     if _is_slower(attempt.job, budget_bytes, seconds):
         return None
     placed = attempt.fitting()
-    if placed is None or placed.fused.seconds >= seconds:
+    if placed is None or placed.program.seconds >= seconds:
         return None
-    return placed.job.graphs, placed.fused
+    return placed.job.graphs, placed.program
 
 
 def _is_slower(job: Job, budget_bytes: int, seconds: float) -> bool:
@@ -411,8 +411,8 @@ def _fastest(planned: list[_Planned], budget_bytes: int, seconds: float) -> Atte
         if best is not None and each.seconds >= seconds:
             break
         placed = each.attempt.fitting()
-        if placed is not None and placed.fused.seconds < seconds:
-            best, seconds = placed, placed.fused.seconds
+        if placed is not None and placed.program.seconds < seconds:
+            best, seconds = placed, placed.program.seconds
     return best
 
 

@@ -11,22 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from math import inf
-from typing import TypeVar
 
-from layermem.errors import BudgetError, InputError, LayermemError
+from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
 from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
+from layermem.planning.compiler import Compiler
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.job import AUTO_SLICES, NO_SLICES, Budget, Job, items_of
-from layermem.planning.kept_plans import FASTER as KEPT_FASTER
-from layermem.planning.kept_plans import KeptPlans
-from layermem.planning.pipeline import Compiler, place_kept, plan_step
+from layermem.planning.pipeline import plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
 from layermem.planning.slice_search import can_slice, may_fit_in_slices
@@ -39,28 +36,28 @@ from layermem.utils.files import PathName
 from layermem.utils.steps import report_step
 from layermem.utils.units import aligned, format_bytes, format_seconds
 
-T = TypeVar("T")
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
-def _planned(attempt: Attempt, name: str) -> PlanReport:
-    """The report of an attempt, with its refusal where nothing fits the budget."""
-    job, compiler, budget_bytes = attempt.job, attempt.compiler, attempt.budget_bytes
-    try:
-        program = attempt.program()
-    except BudgetError as error:
-        if error.host:
-            raise describe_host_refusal(error, name) from None
+def _report_of(attempt: Attempt, name: str) -> PlanReport:
+    """The report of a finished attempt; if nothing fits, of the smallest program."""
+    job, compiler, error = attempt.job, attempt.compiler, attempt.refusal
+    if error is None:
+        program, search = attempt.program, compiler.search
+        report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(program.arena_bytes))
+    else:
         search = compiler.smallest.search
-        job, refusal = job.with_fingerprint(search.graph.fingerprint), describe_refusal(error, search)
-        return PlanReport(job, name, budget_bytes, search.min_memory_program, refusal, search)
-    return _report_of(attempt, program, name)
+        error, program = describe_refusal(error, search), search.min_memory_program
+    job = job.with_fingerprint(program.train.graph.fingerprint)
+    return PlanReport(job, name, attempt.budget_bytes, program, error, search, attempt.found_for_bytes)
 
 
-def _report_of(attempt: Attempt, program: Program, name: str, found_for_bytes: int | None = None) -> PlanReport:
-    job, search = attempt.job.with_fingerprint(program.train.graph.fingerprint), attempt.compiler.search
-    report_step("planned %s, strategy %s: peak %s", job.title, name, format_bytes(program.arena_bytes))
-    return PlanReport(job, name, attempt.budget_bytes, program, None, search, found_for_bytes)
+def _plan(job: Job, choice: Choice, name: str, budget_bytes: int | None, *, quick: bool = False) -> Attempt:
+    """The result of plan_step(); BudgetError if the host budget is too small."""
+    attempt = plan_step(job, choice, budget_bytes, quick=quick)
+    if attempt.refusal is not None and attempt.refusal.host:
+        raise describe_host_refusal(attempt.refusal, name)
+    return attempt
 
 
 def evaluate(
@@ -85,50 +82,15 @@ def evaluate(
         _begin_bound(job, budget_bytes, job.hints.host_budget_bytes)
     choice = saved or strategy or default_strategy(budget_bytes)
     name = saved.strategy if saved is not None else as_entry(choice).name
-    if saved is None:
-        return _keeping(job, choice, budget_bytes, lambda: _planned(plan_step(job, choice, budget_bytes), name))
-    attempt = plan_step(job, saved, budget_bytes)
     try:
-        saved.validate(attempt.job.graphs[0])
-        return _planned(attempt, name)
+        if saved is not None:
+            saved.validate(job.graphs[0])
+        attempt = _plan(job, choice, name, budget_bytes)
     except (ValueError, UnsafeSchedule) as error:
+        if saved is None:
+            raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
-
-
-def _keeping(
-    job: Job, choice: Choice, budget_bytes: int | None, search: Callable[[], T], *, is_whole: bool = True
-) -> PlanReport | T:
-    """The report of `search`, which is not run for a budget whose answer is kept, or of a kept plan within the budget
-    that is faster or that alone fits.  `is_whole`: the search leaves nothing out."""
-    entry = as_entry(choice)
-    if budget_bytes is None or not entry.combines_others or job.ranks.size > 1:
-        return search()
-    kept = KeptPlans.of(entry, job.unsliced, job.costs, job.hints, job.slices)
-    if is_whole and budget_bytes in kept.budgets:
-        known = _fastest_kept(kept, job, choice, budget_bytes)
-        if known is not None:
-            return known
-    found, seconds = search(), inf
-    if isinstance(found, PlanReport) and found.feasible:
-        kept.add(budget_bytes, found.program, found.job.graphs[0], is_answer=is_whole)
-        seconds = found.seconds / KEPT_FASTER
-    return _fastest_kept(kept, job, choice, budget_bytes, seconds) or found
-
-
-def _fastest_kept(
-    kept: KeptPlans, job: Job, choice: Choice, budget_bytes: int, seconds: float = inf
-) -> PlanReport | None:
-    """The report of the fastest kept plan within a budget, placed and checked again; None unless one takes less than
-    `seconds`."""
-    while (plan := kept.fastest(budget_bytes, job.hints.host_budget_bytes)) is not None and plan.seconds < seconds:
-        try:
-            attempt = place_kept(job, choice, budget_bytes, plan)
-        except (LayermemError, ValueError, UnsafeSchedule):
-            kept.remove(plan)
-            continue
-        found_for = None if plan.budget_bytes == budget_bytes else plan.budget_bytes
-        return _report_of(attempt, attempt.fused, as_entry(choice).name, found_for)
-    return None
+    return _report_of(attempt, name)
 
 
 def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
@@ -140,18 +102,8 @@ def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> 
 def evaluate_if_fits(job: Job, strategy: str, budget_bytes: int) -> PlanReport | int:
     """Return the report of evaluate(), without a search for slices.  If neither the plan for the budget nor the one of
     least memory fits, return the fewest bytes of both: no minimum is searched."""
-    attempt = Attempt.of(job, strategy, budget_bytes, Compiler)
-
-    def search() -> PlanReport | int:
-        try:
-            program = attempt.compiler.compile(budget_bytes, quick=True)
-        except BudgetError as error:
-            if error.host:
-                raise describe_host_refusal(error, strategy) from None
-            return error.minimum_bytes
-        return _report_of(attempt, program, strategy)
-
-    return _keeping(job, strategy, budget_bytes, search, is_whole=False)
+    attempt = _plan(job, strategy, strategy, budget_bytes, quick=True)
+    return _report_of(attempt, strategy) if attempt.refusal is None else attempt.refusal.minimum_bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,7 +120,7 @@ class PlanReport:
     budget_bytes: int | None
     program: Program
     refusal: BudgetError | None = None
-    search: BudgetSearch[Program] | None = None
+    search: BudgetSearch | None = None
     found_for_bytes: int | None = None
 
     def __repr__(self) -> str:
@@ -226,7 +178,7 @@ class PlanReport:
         return self.program
 
     @property
-    def _search(self) -> BudgetSearch[Program]:
+    def _search(self) -> BudgetSearch:
         job = self.job
         return self.search or Compiler(job.arena, self.strategy, job.hints).search
 

@@ -12,15 +12,12 @@ from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.hints import Hints
 from layermem.planning.registry import SAVED_PLAN
 from layermem.schedule.ir import Schedule
-from layermem.schedule.program import Program
 from layermem.utils.units import format_below, format_bytes, format_exact_bytes
 
 LARGEST = 5  # buffers that a refusal lists
 
-Search = BudgetSearch[Program]
 
-
-def describe_refusal(error: BudgetError, search: Search) -> BudgetError:
+def describe_refusal(error: BudgetError, search: BudgetSearch) -> BudgetError:
     """The refusal with the peak of the smallest program, and the largest buffers there."""
     program = search.min_memory_program
     schedule = max(program.schedules, key=lambda schedule: schedule.max_live_bytes)
@@ -42,7 +39,7 @@ def host_budget_facts(hints: Hints) -> list[tuple[str, str]]:
     return [("host", text)] if hints.host_budget_bytes == 0 else []
 
 
-def add_suggestions(error: BudgetError, search: Search) -> BudgetError:
+def add_suggestions(error: BudgetError, search: BudgetSearch) -> BudgetError:
     """The refusal with the other strategies that fit, and the bytes that they need."""
     fits = ", ".join(
         f"{name} {format_bytes(nbytes)}" for name, nbytes in search.suggestions(error.budget_bytes).items()

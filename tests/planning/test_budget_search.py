@@ -9,8 +9,8 @@ import pytest
 
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import BudgetSearch, fastest_under_budget, ladder_step, rung_of
+from layermem.planning.compiler import Compiler
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, as_entry
 from layermem.planning.settings import SETTINGS
@@ -254,7 +254,7 @@ def test_a_plan_made_for_the_limit_that_could_be_placed_is_taken_where_it_is_qui
     assert requests == [None, program.plan.copy_limit_bytes]
 
 
-class StepwiseSearch(BudgetSearch[SimpleNamespace]):
+class StepwiseSearch(BudgetSearch):
     """Over a strategy that answers a request with exactly its bytes, down to `least` units; with `most` to others."""
 
     def __init__(self, least, most, refused=()):

@@ -10,6 +10,7 @@ import pytest
 
 from layermem import api
 from layermem.planning import kept_plans
+from layermem.planning.attempt import Attempt
 from layermem.planning.hints import Hints
 from layermem.planning.kept_plans import KeptPlans, planner_digest
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, get_strategy
@@ -54,7 +55,7 @@ def budgets_of(job, count=8):
 
 
 def kept(job, strategy=ERRATIC):
-    return KeptPlans.of(strategy, job.unsliced, job.costs, job.hints, job.slices)
+    return KeptPlans.of(Attempt.of(job, strategy, 1))
 
 
 def test_a_plan_that_fits_fewer_bytes_is_a_candidate_for_more(job, folder, monkeypatch):

@@ -28,7 +28,7 @@ from layermem.report.plan_report import evaluate
 from tests.backends.cuda.on_fake_driver import run, trained
 from tests.emulator import fake_driver
 from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu, solver_text
-from tests.planning.test_fusion_choice import alone
+from tests.planning.test_compiler import alone
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
