@@ -235,6 +235,7 @@ TESTED_ELSEWHERE = {
     "runtime/held.py": ("interactive/test_solver.py", "what a user reads after a step"),
     "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
+    "graph/device.py": ("backends/test_base.py", "declarations alone"),
     "report/timeline_image.py": ("integrations/page/test_timeline.py", "paints what test_timeline.py tests"),
     "report/timeline_picture.py": ("integrations/page/test_timeline.py", "the content of the plots that it draws"),
 }

@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import partition
+from layermem.graph.device import Device
 from layermem.graph.op_builder import on_roles, role_map
 from layermem.graph.ops import BACKWARD, FORWARD, BandOf, Buffer, Graph, Op
 from layermem.graph.partition import PIECE, Axis, Partition
@@ -34,12 +33,6 @@ from layermem.utils.similar import did_you_mean
 
 ROWS = "/rows/"  # between the layer and the count, as users write bands
 OTHERWISE = "give the rows of another InnerProduct, or none"
-
-
-class Device(partition.Device, Protocol):
-    """The methods of a device that bands need, in addition to partition.Device."""
-
-    def row_bands(self, record: InnerProduct) -> BandRules | None: ...
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from layermem.graph.op_builder import Device, on_roles, priced
+from layermem.graph.device import Device
+from layermem.graph.op_builder import on_roles, priced
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, Buffer, Graph, Op, unique
 from layermem.ops import BatchNorm, BatchNormScale, Tensor
 

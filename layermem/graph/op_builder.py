@@ -8,38 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from layermem.errors import InputError
+from layermem.graph.device import Device
 from layermem.graph.nodes import OpNode
 from layermem.graph.ops import BACKWARD, DIFF, GRADIENT, Buffer, BufferOverlay, Op, unique
 from layermem.layers import Overlay, Step
 from layermem.ops import OpRecord, Tensor
-
-
-class Device(Protocol):
-    """The properties of the device that the training graph is made for.
-
-    fusions   names of the fused ops that it runs (OpRecord.fusion)
-    storage   element type of activations; SCALED lists those whose gradients are scaled
-    takes     the roles of an op that its kernel takes in 16 bits, given the element types of all roles
-    """
-
-    fusions: frozenset[str]
-    storage: str
-
-    @property
-    def title(self) -> str: ...
-
-    def nbytes(self, tensor: Tensor) -> int: ...
-
-    def takes(
-        self, record: OpRecord, step: str, dtypes: Mapping[str, str], accumulates: Collection[str]
-    ) -> frozenset[str]: ...
-
-    def workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
-
-    def host_workspace_bytes(self, record: OpRecord, step: str, roles: Collection[str]) -> int: ...
 
 
 class OpBuilder:

@@ -19,25 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import op_builder
+from layermem.graph.device import Device
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, STASH, UPDATE, Buffer, BufferOverlay, Graph, Op, unique
 from layermem.graph.train import with_updates_placed
 from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, Tensor
 
 PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # how a piece of an op uses a buffer
-
-
-class Device(op_builder.Device, Protocol):
-    """The methods of a device that pieces need, in addition to op_builder.Device."""
-
-    def carry_bytes(self, record: OpRecord, step: str, role: str) -> int | None: ...
-
-    def open_bytes(self, record: OpRecord, step: str, role: str) -> int: ...
-
-    def sums_in_place(self, record: OpRecord, step: str, role: str, accumulates: bool) -> bool: ...
 
 
 class Axis:

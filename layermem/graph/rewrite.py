@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from layermem.graph.op_builder import Device
+from layermem.graph.device import Device
 from layermem.graph.ops import BACKWARD, DIFF, FORWARD, SLICE, STASH, UPDATE, Buffer, Graph, Op
 from layermem.layers.activation import bits
 from layermem.ops import (

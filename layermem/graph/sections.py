@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from layermem import ops
 from layermem.graph import train
+from layermem.graph.device import Device
 from layermem.graph.fusion import fuse
 from layermem.graph.needs import Needs, needs_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
-from layermem.graph.op_builder import Device
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, STATE, Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.train import GraphBuilder

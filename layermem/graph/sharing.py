@@ -31,8 +31,9 @@ from dataclasses import replace
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.averages import Groups, agree, changes_alone, leaving_statistics, moved_by, movers_of
+from layermem.graph.device import Device
 from layermem.graph.net import Net
-from layermem.graph.op_builder import Device, priced, role_map
+from layermem.graph.op_builder import priced, role_map
 from layermem.graph.ops import (
     COMM,
     COMPUTE,

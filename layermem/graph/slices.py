@@ -26,9 +26,10 @@ from sys import intern
 
 from layermem.errors import InputError
 from layermem.graph.batch_norm_passes import in_two_passes
+from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, SLICE, STASH, UPDATE, Buffer, Graph, Op, unique
-from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Device, Partition
+from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 

@@ -14,18 +14,14 @@ from functools import cache, cached_property
 from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import bands, storage
 from layermem.graph.bands import ROWS, BandedWeights, Bands
+from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.storage import Storage
 from layermem.graph.validate import validated
-
-
-class Device(storage.Device, bands.Device, Protocol):
-    """The methods of a device that slices of the batch, bands of rows and 16-bit storage need."""
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Protocol
 
 from layermem.errors import InputError
-from layermem.graph import partition
 from layermem.graph.batch_norm_passes import NORMS, in_two_passes
+from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op, Operand, Pass
 from layermem.graph.partition import UNCUT, VIEW, Partition
@@ -57,19 +56,6 @@ from layermem.utils.units import aligned
 
 ALIGNED = 16  # bytes: alignment of parts of buffers that are not converted, for vector loads
 AS_THEY_ARE = (Communication, CopyOut, Feed, Python)  # records whose operands the host or another rank reads or writes
-
-
-class Device(partition.Device, Protocol):
-    """The properties of a device that storage needs, in addition to partition.Device.
-
-    storage      one of NARROW, or fp32
-    part_bytes   limit of the widened operands of a part, unless one item exceeds it
-    least_parts  smallest number of parts of the largest op, so that its copies are a small share of the step
-    """
-
-    storage: str
-    part_bytes: int
-    least_parts: int
 
 
 class Storage:

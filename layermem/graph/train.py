@@ -15,12 +15,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from layermem import ops
+from layermem.graph.device import Device
 from layermem.graph.fusion import fuse
 from layermem.graph.inplace_hazards import inplace_hazards
 from layermem.graph.needs import Needs, needs_of, wants_of
 from layermem.graph.net import Net
 from layermem.graph.nodes import OpNode, op_nodes
-from layermem.graph.op_builder import Device, OpBuilder, role_map
+from layermem.graph.op_builder import OpBuilder, role_map
 from layermem.graph.ops import (
     BACKWARD,
     DATA,
@@ -40,7 +41,7 @@ from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
 
-__all__ = ["MOMENTUM", "Device", "Rule", "forward_graph", "train_graph", "update_graph"]
+__all__ = ["MOMENTUM", "Rule", "forward_graph", "train_graph", "update_graph"]
 
 HOLD = "hold"  # the op that reads the buffers held to the end of a step
 SCALAR = Tensor(())
