@@ -179,7 +179,7 @@ class BudgetSearch:
             return program
         if plan.copy_limit_bytes:
             return self.build(replace(plan, copy_limit_bytes=0), target_bytes=budget_bytes)
-        rung = targets_within(budget_bytes)[-1]
+        rung = rung_of(budget_bytes, 2 * budget_bytes) // ALIGN * ALIGN
         lower = self.build(plan, target_bytes=rung) if program.max_live_bytes <= rung else program
         return min(program, lower, key=lambda each: each.arena_bytes)
 
@@ -276,11 +276,6 @@ def rungs_below(budget_bytes: int, count: int) -> list[int]:
     }
     below = sorted((rung for rung in ladder if 0 < rung < budget_bytes), reverse=True)
     return [below[rung - 1] for rung in SETTINGS.rungs[:count] if rung <= len(below)]
-
-
-def targets_within(budget_bytes: int) -> list[int]:
-    """The targets of placement for a budget: the budget, and the rung of the ladder of requests below it."""
-    return [*dict.fromkeys([budget_bytes // ALIGN * ALIGN, rung_of(budget_bytes, 2 * budget_bytes) // ALIGN * ALIGN])]
 
 
 def ladder_step(budget_bytes: int) -> int:

@@ -37,7 +37,7 @@ class Compiler:
         lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
         offsets = self.arena.persistent_offsets(plan)
         schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
-        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs))
+        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
 
     def checked(self, program: Program) -> Program:
         """`program`, whose schedules are proven to be safe."""

@@ -24,9 +24,7 @@ from pathlib import Path
 
 from layermem import __version__, _native
 from layermem.errors import InputError, LayermemError
-from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.budget_search import targets_within
 from layermem.planning.kept_costs import keep, kept_folder
 from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.registry import as_entry
@@ -46,12 +44,14 @@ FASTER = 1.0002  # times a kept plan's seconds: it replaces a plan that takes lo
 
 @dataclass(frozen=True)
 class KeptPlan:
-    """A plan as Plan.to_json() writes it, with the budget of its search and the numbers of its program."""
+    """A plan as Plan.to_json() writes it, with the budget of its search, the target of its placement and the numbers of
+    its program."""
 
     budget_bytes: int
     arena_bytes: int
     host_bytes: int
     seconds: float
+    target_bytes: int
     text: str
 
     @property
@@ -102,7 +102,7 @@ class KeptPlans:
         `is_answer`: the search left nothing out."""
         seconds = inf
         if found.refusal is None and found.budget_bytes is not None:
-            self.add(found.budget_bytes, found.program, found.job.graphs[0], is_answer=is_answer)
+            self.add(found.budget_bytes, found.program, is_answer=is_answer)
             seconds = found.program.seconds / FASTER
         return self._placed(attempt, seconds) or found
 
@@ -112,7 +112,7 @@ class KeptPlans:
         budget_bytes, host_bytes = attempt.budget_bytes or 0, attempt.job.hints.host_budget_bytes
         while (plan := self.fastest(budget_bytes, host_bytes)) is not None and plan.seconds < seconds:
             try:
-                return _place(plan, attempt, budget_bytes)
+                return _place(plan, attempt)
             except (LayermemError, ValueError, UnsafeSchedule):
                 self.remove(plan)
         return None
@@ -130,6 +130,7 @@ class KeptPlans:
                     int(plan["arena_bytes"]),
                     int(plan["host_bytes"]),
                     float(plan["seconds"]),
+                    int(plan["target_bytes"]),
                     str(plan["text"]),
                 )
                 for plan in saved["plans"]
@@ -138,14 +139,15 @@ class KeptPlans:
             for plan in plans:
                 self._insert(plan)
 
-    def add(self, budget_bytes: int, program: Program, graph: Graph, *, is_answer: bool = True) -> None:
+    def add(self, budget_bytes: int, program: Program, *, is_answer: bool = True) -> None:
         """Keep the program that was found for a budget, beside what other processes have kept by now; `is_answer`: the
         search for this budget is complete."""
         self.read()
         if is_answer:
             self.budgets = [*(each for each in self.budgets if each != budget_bytes), budget_bytes][-MOST_BUDGETS:]
-        text = program.plan.to_json(graph)
-        self._insert(KeptPlan(budget_bytes, program.arena_bytes, program.host_bytes, program.seconds, text))
+        text = program.plan.to_json(program.train.graph)  # which may have fewer fusions than the job's
+        numbers = program.arena_bytes, program.host_bytes, program.seconds, program.target_bytes
+        self._insert(KeptPlan(budget_bytes, *numbers, text))
         content = {"budgets": self.budgets, "plans": [asdict(plan) for plan in self.plans]}
         if keep(self.path, zlib.compress(json.dumps(content).encode(), 1)):
             with suppress(OSError):
@@ -168,20 +170,19 @@ class KeptPlans:
             del self.plans[1 + gains.index(min(gains))]
 
 
-def _place(kept: KeptPlan, attempt: Attempt, budget_bytes: int) -> Attempt:
+def _place(kept: KeptPlan, attempt: Attempt) -> Attempt:
     """The attempt in the slices of a kept plan, with its program; InputError, ValueError or UnsafeSchedule if the
     program does not fit, or takes longer than it did."""
     slices, job = saved_slices(kept.text), attempt.job
     sliced = job.with_slices(slices) if slices else job
     placed = attempt.with_job(sliced.with_fingerprint(saved_fingerprint(kept.text)))
     plan = Plan.from_json(kept.text, placed.job.graphs[0])
-    for target_bytes in (*targets_within(kept.budget_bytes), kept.arena_bytes):
-        program = placed.compiler.build(plan, target_bytes)
-        is_within = program.arena_bytes <= budget_bytes and program.host_bytes <= kept.host_bytes
-        if is_within and program.seconds <= kept.seconds:
-            found_for = None if kept.budget_bytes == budget_bytes else kept.budget_bytes
-            return replace(placed, compiled=placed.compiler.checked(program), found_for_bytes=found_for)
-    raise ValueError("the plan does not do what was kept of it")
+    program = placed.compiler.build(plan, kept.target_bytes)
+    numbers = program.arena_bytes, program.host_bytes, program.seconds
+    if any(own > promised for own, promised in zip(numbers, kept.numbers)):
+        raise ValueError("the plan does not do what was kept of it")
+    found_for = None if kept.budget_bytes == attempt.budget_bytes else kept.budget_bytes
+    return replace(placed, compiled=placed.compiler.checked(program), found_for_bytes=found_for)
 
 
 def _remove_oldest(folder: Path) -> None:

@@ -22,24 +22,30 @@ class PersistentOffsets:
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """The `schedules`, with the training step first, then updates and test nets; `timeline` belongs to the training
-    step."""
+    """The `schedules`, with the training step first, then updates and test nets.
+
+    timeline      of the training step
+    target_bytes  the target of the search for offsets: the same plan and target give the same program
+    """
 
     schedules: tuple[Schedule, ...]
     persistent: PersistentOffsets
     timeline: Timeline
     arena_bytes: int
     host_bytes: int
+    target_bytes: int = 0
 
     def __repr__(self) -> str:
         return f"<Program: {len(self.schedules)} schedules in {self.arena_bytes:,} bytes, first {self.schedules[0]!r}>"
 
     @staticmethod
-    def of(schedules: Sequence[Schedule], persistent: PersistentOffsets, timeline: Timeline) -> Program:
+    def of(
+        schedules: Sequence[Schedule], persistent: PersistentOffsets, timeline: Timeline, target_bytes: int = 0
+    ) -> Program:
         """The program whose arenas hold all of `schedules`."""
         arena_bytes = max(schedule.peak_bytes for schedule in schedules)
         host_bytes = max(schedule.host_peak_bytes for schedule in schedules)
-        return Program(tuple(schedules), persistent, timeline, arena_bytes, host_bytes)
+        return Program(tuple(schedules), persistent, timeline, arena_bytes, host_bytes, target_bytes)
 
     @property
     def train(self) -> Schedule:

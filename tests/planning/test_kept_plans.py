@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from layermem import api
-from layermem.planning import kept_plans
+from layermem.nets import resnet
+from layermem.planning import kept_plans, pipeline
 from layermem.planning.attempt import Attempt
 from layermem.planning.hints import Hints
 from layermem.planning.kept_plans import KeptPlans, planner_digest
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, get_strategy
+from layermem.proto.read import read_net_text
 from layermem.report.plan_report import PlanReport, evaluate, evaluate_if_fits
 from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
@@ -90,7 +92,7 @@ def test_a_question_that_was_asked_before_has_the_same_answer_without_a_search(j
 def test_a_budget_below_what_the_search_needs_is_met_by_a_kept_plan(job, folder):
     """As where placement finds no offsets: the strategy refuses a budget that a plan of its own fits."""
     good = evaluate(job, "recompute", 1).program
-    kept(job).add(good.arena_bytes, good, job.graphs[0])
+    kept(job).add(good.arena_bytes, good)
     entry = replace(ERRATIC, make=get_strategy("liveness").make)
     report = evaluate(job, entry, good.arena_bytes)
     assert report.feasible and report.peak_bytes == good.arena_bytes
@@ -124,6 +126,7 @@ def test_a_damaged_file_is_ignored_and_replaced(job, folder, content):
     [
         {"seconds": 1e-9},
         {"arena_bytes": 256},
+        {"target_bytes": -1, "arena_bytes": 256},
         {"text": "{}"},
         {"text": '{"strategy": 1}'},
         {"order": []},
@@ -178,10 +181,10 @@ def test_single_strategies_and_several_ranks_keep_nothing(job, folder):
 def test_what_two_processes_keep_at_the_same_time_is_kept(job, folder):
     small, large = (evaluate(job, "recompute", budget).program for budget in (budgets_of(job)[0], budgets_of(job)[-1]))
     first, second = kept(job), kept(job)
-    first.add(small.arena_bytes, small, job.graphs[0])
-    second.add(large.arena_bytes, large, job.graphs[0])
+    first.add(small.arena_bytes, small)
+    second.add(large.arena_bytes, large)
     assert kept(job).budgets == [small.arena_bytes, large.arena_bytes] and len(kept(job).plans) == 2
-    kept(job).add(large.arena_bytes + 1, replace(small, arena_bytes=large.arena_bytes), job.graphs[0])
+    kept(job).add(large.arena_bytes + 1, replace(small, arena_bytes=large.arena_bytes))
     assert len(kept(job).plans) == 2  # a plan as large that is slower is not kept
 
 
@@ -192,14 +195,26 @@ def test_the_cache_is_bounded_and_may_be_missing(job, folder, monkeypatch):
     for number in range(10):
         faster = replace(program.timeline, seconds=program.seconds - 1e-5 * number)
         larger = replace(program, arena_bytes=program.arena_bytes + 256 * number, timeline=faster)
-        kept(job).add(number, larger, job.graphs[0])
+        kept(job).add(number, larger)
     assert len(kept(job).plans) == 5 and kept(job).budgets == [*range(3, 10)]
     assert min(plan.arena_bytes for plan in kept(job).plans) == program.arena_bytes
     monkeypatch.setattr(kept_plans, "FOLDER_LIMIT", kept(job).path.stat().st_size + 1)
-    kept(job, get_strategy("auto")).add(1, program, job.graphs[0])
+    kept(job, get_strategy("auto")).add(1, program)
     assert [*folder.glob("*.plans")] == [kept(job, get_strategy("auto")).path]
     monkeypatch.setenv("LAYERMEM_CACHE", "/dev/null")
     assert evaluate(job, ERRATIC, budgets_of(job)[4]).feasible and not Path("/dev/null/plans").exists()
+
+
+def test_a_plan_with_fewer_fusions_is_placed_again(folder, monkeypatch):
+    job = api.job_of(read_net_text(str(resnet.cifar(8, 8, 8))), device="cuda", batch=8)
+    first = evaluate(job, "auto", 1).minimum_program
+    assert first.train.graph.not_fused
+    found = evaluate(job, "auto", first.arena_bytes)
+    monkeypatch.setattr(pipeline, "choose_slices", None)  # nothing is searched
+    again = evaluate(job, "auto", first.arena_bytes)
+    assert found.not_fused == again.not_fused == first.train.graph.not_fused
+    assert again.program.train.residencies == found.program.train.residencies
+    assert [plan.target_bytes for plan in kept(job, get_strategy("auto")).plans] == [found.program.target_bytes]
 
 
 @pytest.mark.samples(2)
@@ -208,6 +223,7 @@ def test_the_cache_is_bounded_and_may_be_missing(job, folder, monkeypatch):
     [
         ("resnet20", 16, 6, "off", {"device": "cpu"}),
         ("digits", 64, 4, "off", {"device": "cuda"}),
+        ("digits", 64, 8, "ip1/rows/4", {"device": "cuda"}),
         ("digits", 8, 4, "auto", {"device": "reference", "hints": NO_LINK}),
         ("digits", 64, 4, "off", {"device": "cpu", "hints": Hints(host_budget_bytes=2**18)}),
     ],
