@@ -53,6 +53,7 @@ import numpy as np
 
 from layermem import _native, api
 from layermem.backends.base import get_device
+from layermem.graph.ops import FORWARD
 from layermem.integrations.graph_files.node_link import read_node_link, run_sequence
 from layermem.integrations.graph_files.node_order import plan_order
 from layermem.integrations.graph_files.planner import FAMILIES, GraphPlan, GraphPlanner
@@ -61,6 +62,7 @@ from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.schedule.ir import OFFLOAD
 from layermem.utils.units import format_change
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +83,17 @@ DEFAULTS = {
 }
 SETTINGS = {"net", "graph", "problem", *DEFAULTS}
 NUMBER = re.compile(r"[+-]?[\d,]+(\.\d+)?")
-NEITHER_BETTER = ("place, s", "bound", "least, MiB", "base", "slices chosen", "run again", "peak, MiB", "host, MiB")
+NEITHER_BETTER = (
+    "of copies",
+    "place, s",
+    "bound",
+    "least, MiB",
+    "base",
+    "slices chosen",
+    "run again",
+    "peak, MiB",
+    "host, MiB",
+)
 MIB = 2**20
 PLACE_SECONDS = 120.0
 
@@ -148,6 +160,16 @@ class StepRow:
             return f"needs {mib(self.report.minimum_bytes)}"
         return format_change(self.report.seconds / self.base.job.baseline_seconds - 1)
 
+    def rectified(self) -> str:
+        """The share of the bytes copied to the host that a ReLU computed; only such bytes have zeros to leave out."""
+        train = self.report.program.train
+        sources = [train.residencies[each.reads[0]].buffer for each in train.instructions if each.kind == OFFLOAD]
+        copied = [train.graph.buffers[source] for source in sources]
+        made = {b for op in train.graph.of_kind(FORWARD) if getattr(op.record, "relu", False) for b in op.writes}
+        nbytes = sum(buffer.nbytes for buffer in copied)
+        share = sum(buffer.nbytes for buffer in copied if buffer.name in made) / nbytes if nbytes else 0.0
+        return f"{100 * share:.0f} % of {mib(nbytes)}"
+
     def bound(self) -> str:
         """Lower bound of the overhead of any plan within the budget."""
         if self.report.bound_bytes > (self.budget_bytes or self.report.peak_bytes):
@@ -202,6 +224,7 @@ RESULTS: dict[str, Callable[[StepRow], str]] = {
     "run again": lambda step: step.where_it_fits(lambda it: str(it.recomputed_ops)),
     "base": lambda step: step.where_it_fits(lambda it: it.base),
     "slices chosen": lambda step: step.where_it_fits(lambda it: str(it.slices or "off")),
+    "of copies": lambda step: step.where_it_fits(lambda _: step.rectified()),
     "exposed, ms": StepRow.exposed,
     "efficiency": StepRow.efficiency,
     "fragmentation": StepRow.fragmentation,
