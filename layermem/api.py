@@ -73,10 +73,17 @@ def plan(
     iter_size  micro-batches of an iteration, instead of the solver's; for a net one per rank
     """
     step = StepOptions(
-        device=device or default_device(), costs=costs, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill
+        device=device or default_device(),
+        host_budget=host_budget,
+        spill=spill,
+        slices=slices,
+        costs=costs,
+        hints=hints,
+        ranks=ranks,
+        iter_size=iter_size,
     )
     job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
-    return evaluate(job.with_host_budget(host_budget).with_slices(slices), strategy, budget, saved)
+    return evaluate(job, strategy, budget, saved)
 
 
 def compare(
@@ -103,10 +110,17 @@ def compare(
     """
     names = select_strategies(None if strategies is None else ",".join(strategies))
     step = StepOptions(
-        device=device or default_device(), costs=costs, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill
+        device=device or default_device(),
+        host_budget=host_budget,
+        spill=spill,
+        slices=slices,
+        costs=costs,
+        hints=hints,
+        ranks=ranks,
+        iter_size=iter_size,
     )
     job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
-    return rank(evaluate_all(job.with_host_budget(host_budget).with_slices(slices), names, budget))
+    return rank(evaluate_all(job, names, budget))
 
 
 def fit(
@@ -140,11 +154,10 @@ def fit(
         raise InputError(f"most {most} is too small; give 1 or more")
     is_free = isinstance(budget, str) and budget.endswith(FREE)
     nbytes = free_share(str(budget), device.free_bytes()) if is_free else bytes_of(budget)
-    step = StepOptions(device=device, hints=hints, ranks=ranks, iter_size=iter_size, spill=spill)
+    step = StepOptions(device, host_budget=host_budget, spill=spill, hints=hints, ranks=ranks, iter_size=iter_size)
 
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
-        options = NetOptions.of(batch, shapes, allow_python=allow_python)
-        return make_job(net, solver, options, step).with_host_budget(host_budget)
+        return make_job(net, solver, NetOptions.of(batch, shapes, allow_python=allow_python), step)
 
     return find_fits(jobs_by_batch(make, {})[0], range(1, most + 1), names, nbytes)
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from layermem.cli.old_names import stages
@@ -346,9 +347,8 @@ def step_options(arguments: argparse.Namespace) -> StepOptions:
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """Return the job that --net or --solver, --device, --costs and the hints describe."""
-    return make_job(arguments, net_options(arguments), step_options(arguments)).with_slices(
-        getattr(arguments, "slices", None)
-    )
+    step = replace(step_options(arguments), slices=getattr(arguments, "slices", None))
+    return make_job(arguments, net_options(arguments), step)
 
 
 def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptions) -> Job:

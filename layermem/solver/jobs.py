@@ -143,7 +143,7 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
     else:
         graphs = (slicer.whole, *slicer.beside)
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
-    return Job(
+    job = Job(
         title_of(net),
         nets,
         graphs,
@@ -154,6 +154,7 @@ def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Rank
         slicer,
         ranks=ranks,
     )
+    return job.with_host_budget(options.host_budget).with_slices(options.slices)
 
 
 def free_bytes(

@@ -103,9 +103,9 @@ class Planned:
     def _job(self, nets: Nets, ranks: Ranks | None = None) -> Job:
         make = partial(solver_job, self.file, nets, self._step, ranks, holds_gradients=self._holds_gradients)
         job = make()
-        while self.device.check_kernels(job.graphs, self._note):
+        while self.device.check_kernels(job.unsliced, self._note):
             job = make()
-        return job.with_host_budget(self._step.host_budget).with_slices(self._step.slices)
+        return job
 
     def _take(self, report: PlanReport) -> None:
         self.program, self.job = report.program, report.job  # in the chosen slices
