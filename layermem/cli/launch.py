@@ -116,12 +116,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     signals = {signal.Signals[here]: signal.Signals[there] for here, there in FORWARDED.items()}
     previous = {number: signal.signal(number, forward) for number in signals}
     try:
-        relays = [Thread(target=_relay, args=(process, number, lost), daemon=True) for number in (1, 2)]
-        for thread in relays:
-            thread.start()
-        code = process.wait()
-        for thread in relays:
-            thread.join()
+        code = _relayed(process, lost)
     finally:
         process.terminate()
         for number, handler in previous.items():
@@ -131,6 +126,17 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     if received and code in (128 + signals[received[-1]], ABORTED):
         return 128 + received[-1]
     return code if code >= 0 else 128 - code
+
+
+def _relayed(process: subprocess.Popen[str], lost: list[InputError]) -> int:
+    """Write what `process` writes until it ends, and return its exit code; `lost` gets the errors of writing."""
+    relays = [Thread(target=_relay, args=(process, number, lost), daemon=True) for number in (1, 2)]
+    for thread in relays:
+        thread.start()
+    code = process.wait()
+    for thread in relays:
+        thread.join()
+    return code
 
 
 def _relay(process: subprocess.Popen[str], number: int, lost: list[InputError]) -> None:

@@ -97,6 +97,14 @@ def _labelled(classes: dict[str, list[Path]]) -> list[Entry]:
     return [(path, label) for label, images in enumerate(classes.values()) for path in images]
 
 
+def _sets(folder: Path, share: float | None, seed: int) -> tuple[list[str], list[Entry], list[Entry]]:
+    """The classes of `folder` and the entries of its two sets; `share` as in write_dataset()."""
+    sets = set_folders(folder)
+    if sets and share is not None:
+        raise InputError(f"has the test set {sets[TEST].name}/; leave out --test", path=str(folder))
+    return _given_sets(sets, seed) if sets else _split_sets(folder, TEST_SHARE if share is None else share, seed)
+
+
 def _given_sets(sets: dict[str, Path], seed: int) -> tuple[list[str], list[Entry], list[Entry]]:
     classes = set_classes(sets)
     train, test = (_shuffled(_labelled(classes[name]), seed) for name in (TRAIN, TEST))
@@ -152,12 +160,7 @@ def write_dataset(
     """
     if out.exists():
         raise InputError("exists already; give another name, or remove it first", path=str(out))
-    sets = set_folders(folder)
-    if sets and share is not None:
-        raise InputError(f"has the test set {sets[TEST].name}/; leave out --test", path=str(folder))
-    classes, train, test = (
-        _given_sets(sets, seed) if sets else _split_sets(folder, TEST_SHARE if share is None else share, seed)
-    )
+    classes, train, test = _sets(folder, share, seed)
     aside = out.with_name(f".{out.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     try:
