@@ -1,6 +1,7 @@
 """What BVLC Caffe itself takes: the totals that its own accounting gives for the nets of Layrub's comparison."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -27,14 +28,14 @@ def close(result: int, expected: float) -> bool:
 
 
 @cache
-def built(name: str, phase: str) -> graph_net.Net:
-    return build_net(f"prototxt/{name}/train_val.prototxt", phase)
+def built(path: Path, phase: str) -> graph_net.Net:
+    return build_net(path / "train_val.prototxt", phase)
 
 
 @pytest.mark.samples(6)
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_totals_of_known_nets(name):
-    result = caffe_bytes(built(name, "TRAIN"))
+def test_the_totals_of_known_nets(name, example_nets):
+    result = caffe_bytes(built(example_nets / name, "TRAIN"))
     activations, norms, parameters, total = PUBLISHED[name]
     assert close(result.data, activations) and result.diff == result.data
     assert close(result.parameters, parameters)
@@ -119,8 +120,8 @@ def test_adam_keeps_one_more_history():
         ("resnet1517", "TRAIN", 138746262660),
     ],
 )
-def test_memory_required_for_data_is_what_caffe_prints(name, phase, printed):
-    assert built(name, phase).activation_bytes == printed
+def test_memory_required_for_data_is_what_caffe_prints(name, phase, printed, example_nets):
+    assert built(example_nets / name, phase).activation_bytes == printed
 
 
 @pytest.mark.parametrize(("steps", "items", "inputs", "cells"), [(1, 2, 3, 4), (35, 20, 650, 650)])
