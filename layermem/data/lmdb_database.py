@@ -172,7 +172,11 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
             raise unreadable(path, "LMDB", error) from None
         except lmdb.Error as error:
             raise _refusal(error, path) from None
-        if fault := _fault(env, file, key):
+        try:
+            fault = _fault(env, file, key)
+        except lmdb.Error as error:
+            fault = f"is damaged ({error}); make it again"
+        if fault:
             if not users:
                 env.close()
             raise InputError(fault, path=str(path))

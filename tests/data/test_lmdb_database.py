@@ -281,6 +281,17 @@ def test_a_folder_without_an_lmdb_is_refused(tmp_path):
         LmdbSource(tmp_path, labels=False)
 
 
+def test_an_open_lmdb_that_was_damaged_in_its_place_is_not_opened_again(tmp_path):
+    folder, _ = digits_like(tmp_path / "db")
+    with closing(LmdbSource(folder, labels=False)):
+        content = (folder / "data.mdb").read_bytes()
+        with open(folder / "data.mdb", "r+b") as file:
+            file.seek(4096)
+            file.write(bytes(8) + content[4096:-8])  # the root page of the last transaction has moved
+        with pytest.raises(InputError, match=r"is damaged \(.*\); make it again"):
+            LmdbSource(folder, labels=False)
+
+
 def test_an_lmdb_that_was_cut_short_is_refused_before_it_kills_the_process(tmp_path):
     folder, _ = digits_like(tmp_path / "db", count=200)
     file = folder / "data.mdb"
