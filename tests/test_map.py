@@ -51,6 +51,7 @@ DISCOVERY = {
     "backends/base.py": "layermem.backends",
     "caffe/__init__.py": "layermem.caffe, name by name",
     "backends/cpu/__init__.py": "layermem.backends.cpu",
+    "backends/cuda/__init__.py": "layermem.backends.cuda",
     "backends/reference/__init__.py": "layermem.backends.reference",
     "data/database.py": "layermem.data",
     "data/opening.py": "layermem.data",
