@@ -1,8 +1,8 @@
 // Activations: y = f(x) and dx = dy f', the derivative from whichever of x and y the layer reads.
 //   y, dx [count] written (dx maybe added to)     x, dy, source [count] read     mask a bit per element
 //   float, or 16 bits (element.cuh) in kernels whose names end in the type's
-//   launch   <type>_forward, <type>_backward: pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
-//            *_mask: eight elements a thread, grid ceil(count / 2048), block 256
+//   launch   *_forward, *_backward: pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
+//            *_forward_mask, mask_backward: eight elements a thread, grid ceil(count / 2048), block 256
 //   traffic  8 bytes per element and input beyond the first 4, half of it in 16 bits: bound by memory
 //   assumes  count below 2^31
 //   source   Caffe relu_layer.cu and its neighbours; formulas as in layermem/backends/reference/activation.py
@@ -85,7 +85,9 @@ LM_ACTIVATION(bnll, fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))), x, dy* sigmoid(x))
 LM_ACTIVATION(swish, x* sigmoid(p.alpha* x), x, dy* swish_slope(x, p.alpha))
 LM_FORWARD(threshold, x > p.alpha ? 1.0f : 0.0f)
 
-// scaled: dx = a dy, for functions that are linear in x
+// scaled_backward: dx = a dy, for functions that are linear in x.
+//   dx [count] written or added to     dy [count] read     launch   pointwise.cuh with 4 groups, grid
+//   ceil(count / 4096), block 256
 template <class T>
 LM_FN void scaled_backward_of(const BackwardArgs<T>& p) {
     pointwise<1, 4>(p.dx, {p.dy}, p.count, p.accumulate,
@@ -155,7 +157,9 @@ LM_FN float slope_at(const PreluArgs& p, unsigned i) {
     return p.slopes[block - divide(block, p.by_channels) * p.by_channels.divisor];
 }
 
-// prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy
+// prelu: out = in where x > 0, else slope in: forward with in = x, backward with in = dy.
+//   out [count] float written or added to     in, x [count], slopes [channels] float read
+//   launch   pointwise.cuh with 2 groups, grid ceil(count / 2048), block 256
 LM_KERNEL(prelu, PreluArgs, p, POINTWISE_THREADS) {
     pointwise<2, 2>(p.out, {p.source, p.x}, p.count, p.accumulate, [&](const float (&in)[2], unsigned i) {
         return in[1] > 0.0f ? in[0] : slope_at(p, i < static_cast<unsigned>(p.count) ? i : 0) * in[0];

@@ -231,7 +231,7 @@ LM_KERNEL(batch_statistics, StatisticsArgs, p, COLUMN_THREADS) {
 // move_averages: averages by the statistics of several batches, one after the other; each batch has `ops` rows of them.
 //   sums of means, of variances [C] and of weights [1] float updated; there may be no weights
 //   means, variances [batches][ops][C], weights [batches][ops] float read, of all batches or those that `step` says
-//   launch   one thread a channel, block 256
+//   launch   one thread a channel: grid ceil(C / 256), block 256
 struct AveragesArgs {
     float* sum_means;
     float* sum_variances;
@@ -256,7 +256,8 @@ LM_KERNEL(move_averages, AveragesArgs, p, 256) {
 }
 
 // global_statistics: the averages from the moving sums; before any training they are 0, as in Caffe.
-//   mean, inv_std [C] float written     launch   one thread a channel, block 256
+//   mean, inv_std [C] float written     sums of means, of variances [C] and of weights [1] float read
+//   launch   one thread a channel: grid ceil(C / 256), block 256
 struct GlobalArgs {
     float* mean;
     float* inv_std;
@@ -275,7 +276,8 @@ LM_KERNEL(global_statistics, GlobalArgs, p, 256) {
     p.inv_std[c] = 1.0f / sqrtf(p.sum_variances[c] * factor + p.eps);
 }
 
-// normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants)
+// normalize: y = (x - mean) inv_std;  with no mean, y = x inv_std (the gradient where averages are constants).
+//   y [outer][C][inner] written     x, residual [outer][C][inner], mean, inv_std [C] float read     mask a bit per element
 //   launch   a thread takes 4 V elements, or 8 V of 16 bits: grid ceil(count / (1024 V)), or half as many, block 256
 //   overlay  y may lie on x or on the residual
 template <class T>

@@ -4,7 +4,8 @@
 //   channel_sums_prelu     y[c] = sum of x b where b <= 0
 //   y [parts][columns] float written or added to      x, b [outer][columns][inner] float read; of channel_sums, x may
 //                                                     have 16 bits
-//   launch   grid (ceil(columns / (width V)), parts), block 256
+//   launch   channel_sums, channel_sums_*: `width` lanes of V columns across, 256 / width rows down: grid
+//            (ceil(columns / (width V)), parts), block 256
 //   traffic  4 |x| bytes, or 2: bound by memory
 //   assumes  _v4: columns and pitch are multiples of 4, x and y aligned to 4 elements
 //   source   Caffe's products with a vector of ones (base_conv_layer.cpp, scale_layer.cu, prelu_layer.cu), without one
@@ -34,9 +35,9 @@ LM_FN void channel_sums(const ChannelSumsArgs<T>& p, const T* const (&inputs)[IN
         });
 }
 
-#define LM_CHANNEL_SUMS(name, V, expression)                                         \
-    LM_KERNEL(name##_v##V, ChannelSumsArgs<float>, p, COLUMN_THREADS) {              \
-        channel_sums<V>(p, {p.x, p.b}, [](float x, float b) { return expression; }); \
+#define LM_CHANNEL_SUMS(name, V, expression)                                           \
+    LM_KERNEL(channel_sums_##name##_v##V, ChannelSumsArgs<float>, p, COLUMN_THREADS) { \
+        channel_sums<V>(p, {p.x, p.b}, [](float x, float b) { return expression; });   \
     }
 
 template <int V, class T>
@@ -45,10 +46,10 @@ LM_FN void channel_sums(const ChannelSumsArgs<T>& p) {
 }
 LM_KERNEL_OF_ELEMENTS(channel_sums_v4, ChannelSumsArgs, COLUMN_THREADS, channel_sums<4>)
 LM_KERNEL_OF_ELEMENTS(channel_sums_v1, ChannelSumsArgs, COLUMN_THREADS, channel_sums<1>)
-LM_CHANNEL_SUMS(channel_sums_product, 4, x* b)
-LM_CHANNEL_SUMS(channel_sums_product, 1, x* b)
-LM_CHANNEL_SUMS(channel_sums_prelu, 4, b > 0.0f ? 0.0f : x * b)
-LM_CHANNEL_SUMS(channel_sums_prelu, 1, b > 0.0f ? 0.0f : x * b)
+LM_CHANNEL_SUMS(product, 4, x* b)
+LM_CHANNEL_SUMS(product, 1, x* b)
+LM_CHANNEL_SUMS(prelu, 4, b > 0.0f ? 0.0f : x * b)
+LM_CHANNEL_SUMS(prelu, 1, b > 0.0f ? 0.0f : x * b)
 
 // sum_splits: y = sum of `splits` consecutive arrays, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read

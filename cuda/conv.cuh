@@ -1,5 +1,5 @@
-// conv_fprop, conv_dgrad, conv_wgrad: Convolution, Deconvolution and InnerProduct as implicit GEMMs
-// (implicit_gemm.cuh).
+// conv_fprop_*, conv_dgrad_*, conv_wgrad_*: Convolution, Deconvolution and InnerProduct as implicit GEMMs
+// (implicit_gemm.cuh), by tile, and by elements of an access.
 //
 // Notation: image [N,H,W,C], out [N,Ho,Wo,K], weights [K,kh,kw,C/g]; p(o,t) is the image pixel under tap t of output
 // pixel o, outside the image it reads as zero.  Channels of both sides are cut into g groups; group i of one meets

@@ -1,4 +1,5 @@
-// conv_fprop_patch: conv_fprop of images of few channels, with each tile's part of the image in shared memory.
+// conv_fprop_*patch_*: conv_fprop of images of few channels, with each tile's part of the image in shared memory.
+//   out [N,Ho,Wo,K] written     image [N,H,W,C], weights [K,kh,kw,C] float read
 //
 // The taps of a row of a window are neighbours in memory, and windows of a tile overlap.  So a block copies the image
 // rows of its windows once, 16 bytes at a time, and products read A there: element k of a window lies at the window's

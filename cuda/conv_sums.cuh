@@ -1,5 +1,6 @@
-// conv_dgrad_sums: conv_dgrad, whose epilogue also sums its result for backward of the BatchNorm before it
+// conv_dgrad_sums_*: conv_dgrad, whose epilogue also sums its result for backward of the BatchNorm before it
 // (gradient_sums.cuh).
+//   image [N,H,W,C], parts [units][2][C] float written     out [N,Ho,Wo,K], weights [K,kh,kw,C/g], x [N,H,W,C] read
 //
 //   launch   as conv_dgrad, of tiles of whole units
 //   traffic  as conv_dgrad, and x once

@@ -1,5 +1,6 @@
-// The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh).  Notation and arguments are those
-// of conv.cuh; the differences are:
+// The sums over windows of conv.cuh for sm_90a, by warpgroups (warpgroup_gemm.cuh): conv_fprop_*, conv_dgrad_*,
+// conv_wgrad_*.  Notation and arguments are those of conv.cuh (image [N,H,W,C], out [N,Ho,Wo,K], weights [K,kh,kw,C/g]);
+// the differences are:
 //
 //   launch   grid (at most the tiles of C, 1, groups or groups x phases), or for weight gradients (at most the tiles of all
 //            groups and splits, 1, 1), block T::ALL_THREADS, dynamic shared memory T::SHARED_BYTES; a block takes several

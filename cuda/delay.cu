@@ -1,5 +1,5 @@
 // delay: keeps a stream busy, so that the work queued after it starts without the latency of its launch.
-//   launch   one warp: grid 1, block 32
+//   launch   one warp: grid 1, block 32; reads and writes no blob
 //   traffic  none
 //   assumes  less than a second
 //   source   layermem/backends/cuda/device.py, seconds()

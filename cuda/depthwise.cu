@@ -1,4 +1,4 @@
-// depthwise_fprop, depthwise_dgrad, depthwise_wgrad: Convolution and Deconvolution whose groups have one input channel
+// depthwise_fprop*, depthwise_dgrad*, depthwise_wgrad*: Convolution and Deconvolution whose groups have one input channel
 // each, and some outputs: one, in most nets.  The implicit GEMM (conv.cuh) has a matrix of one column for each of them.
 //
 // Notation: image [N,H,W,C], maps [N,Ho,Wo,K], filter [K,kh,kw]; output k meets channel c = k / (K/C); p(o,t) is the
@@ -257,7 +257,8 @@ LM_FN void dgrad_any(const DepthwiseArgs<E>& p) {
 // each image the threads add up the strips, a warp its threads, and the part its warps; then it adds the image to those
 // before.  So an image is added at once, and with a slice of the batch a group goes on from what the slices before have
 // left of it, with the bits of the whole batch.
-//   launch   grid (blocks across the channels, blocks of parts, taps / TAPS), block 128
+//   parts [groups][bands][K,kh,kw] float written     maps, image read
+//   launch   of depthwise_wgrad*: grid (blocks across the channels, blocks of parts, taps / TAPS), block 128
 
 // Adds up TAPS taps from number `first` on, of which `taps` are there.  add(sum, image, row, column, channel) adds a strip
 // of RIGHT outputs to sum.

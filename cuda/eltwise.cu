@@ -1,9 +1,9 @@
 // Eltwise: several blobs of one shape, combined element by element, in the order of the bottoms.
 //   y, dx [count] written (dx maybe added to)     x, dy [count] read: float, or 16 bits (element.cuh)     winner [count], a byte or an int
 //   mask   a bit per element
-//   launch   four elements a thread, grid ceil(count / 1024), block 256; eltwise_sum_relu*: eight, grid
-//            ceil(count / 2048); eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic
-//            shared 256 bytes per bottom
+//   launch   eltwise_sum, eltwise_product, eltwise_max, eltwise_max_backward: four elements a thread, grid
+//            ceil(count / 1024), block 256; eltwise_sum_relu, eltwise_sum_relu_backward: eight, grid ceil(count / 2048);
+//            eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
 //   traffic  4 bytes, or 2, per element of each bottom and of the result: bound by memory
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
 //   assumes  at most MOST_INPUTS bottoms

@@ -1,4 +1,4 @@
-// grouped_fprop, grouped_dgrad, grouped_wgrad: Convolution and Deconvolution of 3x3 taps whose groups have `each` inputs
+// grouped_fprop*, grouped_dgrad*, grouped_wgrad*: Convolution and Deconvolution of 3x3 taps whose groups have `each` inputs
 // and as many outputs, a few quads.  The implicit GEMM (conv.cuh) has tiles of 32 columns and more for each of them.
 //
 // Notation: image [N,H,W,C], maps [N,Ho,Wo,C], filter [C,3,3,each]; output k meets the channels c of its own group;
@@ -223,7 +223,7 @@ LM_FN void dgrad(const GroupedArgs<E>& p) {
 // it copies to shared memory of its own, with the pixels that they meet.  A lane has 4 outputs and 2 inputs of their
 // group, all taps: nothing is added across lanes, so a group of images goes on from what earlier slices of the batch have
 // left of it, with the bits of the whole batch.
-//   launch   grid (runs of channels, blocks of parts), block 128; dynamic shared memory for rows of the maps and pixels
+//   launch   of grouped_wgrad*: grid (runs of channels, blocks of parts), block 128; dynamic shared memory for rows of the maps and pixels
 
 constexpr int INPUTS = 2;  // of a lane
 

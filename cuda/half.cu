@@ -1,5 +1,7 @@
 // Conversions between fp32 and the 16-bit formats: parts of blobs are widened before a kernel and rounded after it.
-//   launch   an element per thread, or _v4: 16, in groups of 4: grid ceil(count / 256), or / 4096, block 256
+//   x, y [count]: float in and 16 bits out, or the reverse
+//   launch   widen*, narrow*: an element per thread, or _v4: 16, in groups of 4: grid ceil(count / 256), or / 4096,
+//            block 256
 //   traffic  6 bytes per element: bound by memory
 //   assumes  count < 2^31; _v4: count is a multiple of 4, floats are aligned to 16 bytes and the others to 8
 //   source   layermem/backends/narrow.py

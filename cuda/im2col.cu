@@ -1,7 +1,7 @@
 // Im2col: the windows of an image as channels; and some windows as rows of a matrix, for weight gradients.
 //   x [N][height][width][channels], y [N][rows][columns][channels taps] float: y holds tap (r, s) of channel c at
 //   c taps + first_tap + r kw + s, zero in the pad; taps is kh kw, or more if these are the taps of one frame
-//   launch   one thread per element written, grid ceil(count / 256), block 256
+//   launch   im2col_forward, im2col_backward: one thread per element written, grid ceil(count / 256), block 256
 //   traffic  4|x| + 4|y| bytes: bound by memory; backward reads y with a stride of kh kw floats
 //   assumes  elements below 2^31
 //   order    backward adds the taps in rising order

@@ -41,7 +41,8 @@ LM_FN void store_sums(const L2NormArgs& p, int norm, float squares, float dots) 
     if (p.dy != nullptr) p.sums[p.norms + norm] = dots;
 }
 
-// norm_sums_of_warp: one warp a norm: grid ceil(norms / 8), block 256
+// norm_sums_of_warp: 1 / n, and backward also sum of dy w x: sums [norms], or [2][norms], float written; x, dy read.
+//   launch   one warp a norm: grid ceil(norms / 8), block 256
 LM_KERNEL(norm_sums_of_warp, L2NormArgs, p, 256) {
     const int norm = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (norm >= p.norms) return;
@@ -50,7 +51,7 @@ LM_KERNEL(norm_sums_of_warp, L2NormArgs, p, 256) {
     if (lane == 0) store_sums(p, norm, squares, dots);
 }
 
-// norm_sums_of_block: one block a norm: grid norms, block 256
+// norm_sums_of_block: the same sums [norms], or [2][norms].     launch   one block a norm: grid norms, block 256
 LM_KERNEL(norm_sums_of_block, L2NormArgs, p, 256) {
     LM_SHARED(float, lanes, [33]);
     const float2 mine = sum_every(p, blockIdx.x, threadIdx.x, 256);
@@ -59,8 +60,9 @@ LM_KERNEL(norm_sums_of_block, L2NormArgs, p, 256) {
     if (threadIdx.x == 0) store_sums(p, blockIdx.x, squares, dots);
 }
 
-// norm_forward, norm_backward: one thread an element: grid ceil(count / 256), block 256.  An element is read before it
-// is written, so y may lie on x, and dx on x or dy.
+// norm_forward, norm_backward: y, or dx, [norms][members][C] float written, dx maybe added to; x, dy and sums read.
+//   launch   one thread an element: grid ceil(count / 256), block 256
+//   overlay  an element is read before it is written, so y may lie on x, and dx on x or dy
 LM_KERNEL(norm_forward, L2NormArgs, p, 256) {
     const unsigned i = blockIdx.x * 256u + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
@@ -76,7 +78,7 @@ LM_KERNEL(norm_backward, L2NormArgs, p, 256) {
 }
 
 // norm_scale_sums: y[c] = sum of dy x / n, in parts.
-//   y [parts][columns] float written or added to
+//   y [parts][columns] float written or added to     x, dy [norms][members][C], sums [norms] float read
 //   launch   as channel_sums: grid (ceil(columns / (width V)), parts), block 256
 struct NormScaleArgs {
     float* y;

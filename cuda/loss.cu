@@ -1,8 +1,9 @@
 // Losses against targets: sums over all elements, cut into parts as in channel_sums.cuh, and gradients element by
 // element.
-//   forward   parts [parts][terms] float written: the loss, and how many elements count
+//   x0, x1    [count] float read, of HingeLoss and MultinomialLogisticLoss x0 [items][classes] and labels [items]
+//   *_forward   parts [parts][terms] float written: the loss, and how many elements count
 //   launch    as channel_sums over one column: grid (1, parts), block 256
-//   backward  dx0, dx1 float written or added to; may lie on x0 or x1
+//   *_backward  dx0, dx1 [count] float written or added to; may lie on x0 or x1
 //   launch    one thread an element, grid ceil(count / 256), block 256
 //   traffic   8 bytes per element forward, 12 or 16 backward: bound by memory
 //   assumes   x1 in the order of x0's memory (the host has it reordered where it is not)
@@ -171,7 +172,8 @@ LM_KERNEL(multinomial_logistic_backward, LossArgs, p, 256) {
 
 // ---- ContrastiveLoss ------------------------------------------------------------------------------------------------
 
-// One warp a pair: grid ceil(items / 8), block 256.
+// contrastive_forward, contrastive_backward: each [items], or dx0, dx1 [items][channels], from x0, x1 and same [items].
+//   launch   one warp a pair: grid ceil(items / 8), block 256
 struct ContrastiveArgs {
     float* each;  // [items]: the loss of each pair
     float* dx0;

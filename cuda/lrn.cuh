@@ -1,10 +1,10 @@
 // LRN: y = x s^-beta, s = k + alpha * (sum of squares around x);
 // dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1)).
 //   x, y, dy, dx [N,H,W,C] float, or 16 bits (element.cuh) in kernels whose names end in the type's
-//   across channels   a block takes `pixels` whole pixels into shared memory, so that outputs may lie on inputs
+//   lrn_across_*      across channels: a block takes `pixels` whole pixels into shared memory, so that outputs may lie on inputs
 //     launch   grid ceil(N H W / pixels), block 256, dynamic shared 4 pixels C bytes forward, 12 backward
 //     assumes  C <= 4096
-//   within a channel  a thread takes V elements and looks at the size x size pixels around
+//   lrn_within_*      within a channel: a thread takes V elements and looks at the size x size pixels around
 //     launch   grid ceil(count / (256 V)), block 256; backward in two kernels, through `ratio` [N,H,W,C] in the
 //              workspace
 //   traffic  8 bytes per element forward, 12 backward, half in 16 bits; roots or a power each: bound by memory, nearly by arithmetic

@@ -1,6 +1,6 @@
 // MVN: mean and variance of each map, or of each image, removed.
 //   x, y [outer][size][inner] float     inv_std [outer][inner] float, 1 / (deviation + eps); `size` elements a mean
-//   launch   one block per outer and `lanes` of inner: grid (outer, ceil(inner/lanes)), block 256, lanes across and
+//   launch   mvn_forward, mvn_backward: one block per outer and `lanes` of inner: grid (outer, ceil(inner/lanes)), block 256, lanes across and
 //            256 / lanes rows down
 //   traffic  forward 4|x| read and 4|y| written, backward 8|y| read and 4|dx| written, and reads again from the cache
 //            for each mean: bound by memory

@@ -2,8 +2,8 @@
 //   y [N,Ho,Wo,C] float, argmax [N,Ho,Wo,C] byte or int, written     x [N,H,W,C] float read
 //   dx [N,H,W,C] float written or added to                           dy, argmax read
 //   x, y, dx, dy in 16 bits (element.cuh) in kernels whose names end in the type's
-//   launch   one thread per V channels of a window (forward) or of a pixel (backward): grid ceil(count / (256 V)),
-//            block 256
+//   launch   pool_*: one thread per V channels of a window (forward) or of a pixel (backward): grid
+//            ceil(count / (256 V)), block 256; the mask and STOCHASTIC forward with V = 1
 //   traffic  forward 4|x| + 8|y| bytes, backward 4|dx| + up to ceil(kernel/stride)^2 5|y|, mostly from L2: bound by
 //            memory
 //   assumes  every window meets the image (layers/pooling.py guarantees it); _v4: C a multiple of 4
@@ -229,6 +229,7 @@ LM_POOLING(average_backward)
 // ---- mask, STOCHASTIC: one thread per window -------------------------------------------------------------------------
 
 // pool_max_mask: y = the index within the plane height x width of the element that argmax names.
+//   y [N,Ho,Wo,C] float written     argmax [N,Ho,Wo,C] read     launch   grid ceil(count / 256), block 256
 LM_KERNEL(pool_max_mask, PoolArgs<float>, p, POOL_THREADS) {
     const unsigned i = blockIdx.x * POOL_THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;
@@ -254,6 +255,7 @@ LM_FN void visit_window(const PoolArgs<float>& p, unsigned i, Visit visit) {
 
 // pool_stochastic_forward: the first element at which the running sum reaches a random part of the whole, the last one
 // where it never does.
+//   y, argmax [N,Ho,Wo,C] written     x [N,H,W,C] float, step read     launch   grid ceil(count / 256), block 256
 //   source   layermem/layers/pooling.py; the random word of window i as in dropout.cu
 struct StochasticArgs {
     PoolArgs<float> of;
@@ -291,6 +293,7 @@ LM_KERNEL(pool_stochastic_forward, StochasticArgs, p, POOL_THREADS) {
 }
 
 // pool_stochastic_average: y = sum x^2 / sum x, or 0 where that sum is not positive.
+//   y [N,Ho,Wo,C] float written     x [N,H,W,C] float read     launch   grid ceil(count / 256), block 256
 LM_KERNEL(pool_stochastic_average, PoolArgs<float>, p, POOL_THREADS) {
     const unsigned i = blockIdx.x * POOL_THREADS + threadIdx.x;
     if (i >= static_cast<unsigned>(p.count)) return;

@@ -2,7 +2,7 @@
 //   c, next_c, h, dc, d_next_c, dh  [items,cells] float    gates, dgates  [items,4 cells] float: i, f, o, g
 //   cont  [items] float: 0 where a sequence begins, else 1
 //   next_c, h (forward), dc, dgates (backward) written, dc and dgates maybe added to and either may be null; others read
-//   launch   one thread per cell: grid ceil(items cells / 256), block 256, no shared memory
+//   launch   lstm_unit_forward, lstm_unit_backward: one thread per cell: grid ceil(items cells / 256), block 256, no shared memory
 //   traffic  forward 28 bytes a cell, backward 48: bound by memory, and small: a step of 20 x 650 cells is 0.6 MB
 //   assumes  4 items cells < 2^31
 //   overlay  a thread reads all that it needs before it writes: next_c over c; dc over c, d_next_c or dh; dgates over

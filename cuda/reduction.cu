@@ -1,7 +1,7 @@
 // Sums over some axes of a blob, in any order of axes; and the largest along one.
 //
-// reduce_sum: y[o] (+)= factor * sum over i of term(x[base(o) + place(i)]).  One block a sum, for sums that
-// channel_sums cannot lay out as columns.
+// reduce_sum, reduce_sum_product, reduce_sum_absolute, reduce_sum_square: y[o] (+)= factor * sum over i of
+// term(x[base(o) + place(i)]).  One block a sum, for sums that channel_sums cannot lay out as columns.
 //   y [outputs] float written or added to     x, b float read
 //   launch   grid min(outputs, 2^31 - 1), block 256
 //   traffic  4 bytes per element and input, wherever the axes put them: bound by memory
@@ -47,6 +47,7 @@ LM_KERNEL(reduce_sum_square, ReduceSumArgs, p, 256) {
 }
 
 // reduce_sum_backward: dx[i] (+)= factor dy[o(i)] times 1, sign x or 2 x: the gradient of such a sum.
+//   dx [count] float written or added to     dy [outputs], x [count] float read
 //   launch   one thread an element: grid ceil(count / 256), block 256
 struct ReduceSumBackwardArgs {
     float* dx;

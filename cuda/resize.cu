@@ -1,6 +1,6 @@
 // Interp: the same channels on another grid of pixels, bilinear, corners on corners.
-//   forward   y [N,Ho,Wo,C] float written     x [N,H,W,C] float read
-//   backward  dx [N,H,W,C] float written or added to     dy [N,Ho,Wo,C] float read; a pixel gathers the outputs that read it
+//   interp_forward   y [N,Ho,Wo,C] float written     x [N,H,W,C] float read
+//   interp_backward  dx [N,H,W,C] float written or added to     dy [N,Ho,Wo,C] float read; a pixel gathers the outputs that read it
 //   launch    one thread per V channels of the result: grid ceil(count / (256 V)), block 256
 //   traffic   4|x| + 4|y| bytes, from L2 more: bound by memory
 //   assumes   _v4: C a multiple of 4; each axis of y below 2^16, so that products of two sizes stay whole numbers

@@ -1,7 +1,7 @@
 // Maxima of a grid of windows over each region of interest.
 //   y [R,Ho,Wo,C] float, argmax [R,Ho,Wo,C] int, written     x [N,H,W,C] float, regions [R,5] float, read
 //   dx [N,H,W,C] float written or added to                   dy, argmax, regions read
-//   launch   one thread per output (forward) or per element of dx (backward): grid ceil(count / 256), block 256
+//   launch   roi_pool_*, ps_roi_pool_*: one thread per output (forward) or per element of dx (backward): grid ceil(count / 256), block 256
 //   traffic  forward 4|x| per region that covers it + 8|y| bytes, backward 4|dx| + 8|y| per pixel that a window holds,
 //            mostly from L2
 //   assumes  elements below 2^31

@@ -1,6 +1,7 @@
 // Scale and Bias: x with an operand that spans some of its axes.
-//   y float written (or added to, as dx)     x, factor, bias float read     any of factor and bias may be absent
-//   launch   one thread per V elements: grid ceil(count / (256 V)), block 256
+//   y [count] float written (or added to, as dx)     x [count], factor, bias float read     any of factor and bias may be
+//   absent; the operand's strides give its element for each of x
+//   launch   scale: one thread per V elements: grid ceil(count / (256 V)), block 256
 //   traffic  8 bytes per element: bound by memory
 //   overlay  a thread reads x before it writes, so y may lie on it
 //   assumes  _v4: the last axis is a multiple of 4 and the operand's stride along it 0 or 1 (`run`)

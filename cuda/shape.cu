@@ -1,7 +1,7 @@
 // Moving elements: runs, transpositions, other axes over the same elements, parts of a blob.
-//   every kernel   y float written or added to, x float read
-//   launch         one thread per V elements of y, unless a kernel says otherwise: grid ceil(count / (256 V)),
-//                  block 256
+//   every kernel   y [count] float, or 16 bits (element.cuh) where its name ends in the type's, written or added to; x read
+//   launch         copy_runs, sum_runs, reorder, crop, permute: one thread per V elements of y: grid
+//                  ceil(count / (256 V)), block 256
 //   traffic        8 bytes per element, 12 where it is added: bound by memory
 //   assumes        _v4: runs, pitches and addresses are multiples of 16 bytes
 //   source         layermem/backends/reference/shape.py and resize.py (Crop)
@@ -65,6 +65,7 @@ LM_KERNEL(sum_runs_v4, SumRunsArgs, p, THREADS) { sum_runs<4>(p); }
 LM_KERNEL(sum_runs_v1, SumRunsArgs, p, THREADS) { sum_runs<1>(p); }
 
 // transpose: y[n, j, i] = x[n, i, j]: channels-first to channels-last and back, item by item.
+//   y [items][columns][rows] written     x [items][rows][columns] read
 //   launch   one block per 32 x 32 tile: grid (ceil(columns/32), ceil(rows/32), min(items, 65535)), block 256
 //            (32 across, 8 down); through shared memory, so that both sides move whole lines
 //   x may lie in pinned host memory: then this is the copy across the link as well

@@ -197,13 +197,17 @@ LM_TEAMS(softmax_loss_forward)
 LM_TEAMS(softmax_loss_backward)
 LM_TEAMS(accuracy)
 
-// count_labels: each = 1 where a label counts.  One thread a position.
+// count_labels: each = 1 where a label counts.
+//   each [positions] float written     labels [positions] read
+//   launch   one thread a position: grid ceil(positions / 256), block 256
 LM_KERNEL(count_labels, SoftmaxArgs, p, 256) {
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i < p.positions) p.each[i] = label_at(p.labels, i) < 0 ? 0.0f : 1.0f;
 }
 
-// class_accuracy: y[c] = labels of class c that were found / labels of class c (at least 1).  One block a class.
+// class_accuracy: y[c] = labels of class c that were found / labels of class c (at least 1).
+//   y [classes] float written     each [positions][2] float, labels [positions] read
+//   launch   one block a class: grid classes, block 256
 struct ClassArgs {
     float* y;
     const float* each;  // of accuracy
@@ -224,7 +228,7 @@ LM_KERNEL(class_accuracy, ClassArgs, p, 256) {
     if (threadIdx.x == 0) p.y[blockIdx.x] = found / fmaxf(counted, 1.0f);
 }
 
-// loss_ratio: y = factor sum / normalizer, one thread
+// loss_ratio: y = factor sum / normalizer.     y [1] float written     sum [1] float read     launch   grid 1, block 1
 struct RatioArgs {
     float* y;
     const float* sum;

@@ -2,7 +2,7 @@
 // as in layermem/backends/reference/update.py.
 //   w, h0, h1 [count] float updated     dw [count] float, norm [1] float, step read
 //   scaled   dw and norm are loss_scale times the true values; if norm is not finite, nothing is written
-//   launch   one thread per four elements: the sum of ceil(count / 1024) blocks over the parameters, block 256
+//   launch   update_*: one thread per four elements: grid the sum of ceil(count / 1024) blocks over the parameters, block 256
 //   traffic  16 (SGD, Nesterov), 20 (AdaGrad, RMSProp) or 28 (AdaDelta, Adam, AdamW) bytes an element: bound by memory
 //   assumes  buffers aligned to 16 bytes; w too, unless it has `first` elements of other ranks before it
 //   source   Caffe src/caffe/solvers
@@ -198,7 +198,7 @@ LM_KERNEL(accumulate, AccumulateArgs, p, 256) {
 //   order    parts of each gradient by its size alone, then all parts in the order of the net
 //   source   Caffe src/caffe/solvers/sgd_solver.cpp, ClipGradients
 
-// square_sums: parts[j] = sum of x^2 over part j of one array.
+// square_sums: parts[j] = sum of x^2 over part j of one array.     parts [parts] float written     x [count] float read
 //   launch   as channel_sums over one column: grid (1, parts), block 256
 struct SquareSumsArgs {
     float* parts;
@@ -212,7 +212,7 @@ LM_KERNEL(square_sums, SquareSumsArgs, p, COLUMN_THREADS) {
         [&](int, float (&sums)[1][1]) { p.parts[blockIdx.y] = sums[0][0]; });
 }
 
-// square_root: y = sqrt(x), one number.  launch   grid 1, block 1
+// square_root: y = sqrt(x).     y [1] float written     x [1] float read     launch   grid 1, block 1
 struct SquareRootArgs {
     float* y;
     const float* x;

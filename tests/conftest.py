@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem.backends.reference.blas import use_one_thread
+from layermem.cli.examples import copy, read_examples
 from layermem.cli.main import GC_THRESHOLDS
 from layermem.graph import validate
 from tests.numbers import SEED, numbers_for
@@ -91,6 +92,15 @@ def no_waits_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def example_nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all examples: those of prototxt/, and those that are generated."""
+    folder = tmp_path_factory.mktemp("example_nets")
+    for name, example in read_examples().items():
+        copy(example, folder / name)
+    return folder
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
-from layermem.layers import Layer
+from layermem.layers import LAYERS, Layer
+from layermem.layers.activation import Activation
 from layermem.layers.data import FEEDS
 from layermem.proto.read import read_net_text
 from tests.layers.harness import TRAIN, roles
@@ -148,26 +149,8 @@ SETTINGS = {
 def elementwise(x: Shape) -> Iterator[Mixed]:
     for operation in ("SUM", "PROD", "MAX"):
         yield Mixed(f'type: "Eltwise" eltwise_param {{ operation: {operation} }}', [x, x])
-    for kind in (
-        "ReLU",
-        "PReLU",
-        "BatchNorm",
-        "Split",
-        "AbsVal",
-        "BNLL",
-        "Clip",
-        "Dropout",
-        "ELU",
-        "Exp",
-        "Log",
-        "Power",
-        "ReLU6",
-        "Sigmoid",
-        "Swish",
-        "TanH",
-        "Threshold",
-        "ShuffleChannel",
-    ):
+    activations = sorted(name for name, layer in LAYERS.items() if issubclass(layer, Activation))
+    for kind in ("BatchNorm", "Split", "Dropout", "ShuffleChannel", *activations):
         yield Mixed(f'type: "{kind}" {SETTINGS.get(kind, "")}', [x])
     yield Mixed('type: "PReLU" prelu_param { channel_shared: true }', [x])
 

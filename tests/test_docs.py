@@ -11,6 +11,7 @@ tests/test_guide.py runs the blocks "console", and those with a title.
 from __future__ import annotations
 
 import doctest
+import fnmatch
 import re
 import shlex
 from pathlib import Path
@@ -143,6 +144,17 @@ def test_the_import_map_is_that_of_the_code():
 
 PACKAGES = [file.parent for file in sorted((ROOT / "layermem").rglob("__init__.py"))] + [ROOT / "tools"]
 PARTS = {"driver", "kernel_images"}  # of backends/cuda, whose README describes them
+OF_FAMILIES = [
+    ROOT / "layermem" / name for name in ("ops", "layers", *(f"backends/{x}" for x in ("reference", "cpu", "cuda")))
+]
+
+
+def modules_named(package: Path, pattern: str) -> set[str]:
+    """The modules of a word in a README; FAMILY.py stands for those that another package of families has too."""
+    modules = {file.name for file in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    if pattern == "FAMILY.py":
+        return modules & {file.name for other in OF_FAMILIES if other != package for file in other.glob("*.py")}
+    return {*fnmatch.filter(modules, pattern)}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: str(package.relative_to(ROOT)))
@@ -150,9 +162,9 @@ def test_a_package_has_a_readme_that_names_every_module_and_no_other(package):
     if package.name in PARTS:
         return
     text = (package / "README.md").read_text()
-    modules = {file.name for file in package.glob("*.py")} - {"__init__.py", "__main__.py"}
-    listed = set(re.findall(r"(?<![\w/])\w+\.py\b", "\n".join(re.findall(r"^    .*$", text, re.MULTILINE))))
-    assert listed == modules
+    listed = set(re.findall(r"(?<![\w/])[\w*]+\.py\b", "\n".join(re.findall(r"^    .*$", text, re.MULTILINE))))
+    named = [modules_named(package, pattern) for pattern in listed]
+    assert all(named) and set().union(*named) == modules_named(package, "*.py")
 
 
 def test_the_citation_has_the_version_of_the_package():

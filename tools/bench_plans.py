@@ -53,6 +53,7 @@ import numpy as np
 
 from layermem import _native, api
 from layermem.backends.base import get_device
+from layermem.cli.examples import copy, read_examples
 from layermem.graph.ops import FORWARD
 from layermem.integrations.graph_files.node_link import read_node_link, run_sequence
 from layermem.integrations.graph_files.node_order import plan_order
@@ -113,7 +114,10 @@ class StepRow:
 
     @property
     def file(self) -> Path:
-        return ROOT / "prototxt" / self.settings["net"].split(" x")[0] / "train_val.prototxt"
+        """The net in prototxt/, where the deepest are written first."""
+        name = self.settings["net"].split(" x")[0]
+        copy(read_examples()[name], ROOT / "prototxt" / name)
+        return ROOT / "prototxt" / name / "train_val.prototxt"
 
     @cached_property
     def job(self) -> Job:

@@ -6,7 +6,7 @@ stride s and padding p:
     Convolution, Pooling, Im2col    scale 1/s, shift (p - (k - 1) / 2) / s
     Deconvolution                   scale s,   shift (k - 1) / 2 - p
     Crop                            scale 1,   shift -offset
-    layers of single elements       scale 1,   shift 0
+    layers that may work in place   scale 1,   shift 0
 
 source  Caffe python/caffe/coord_map.py (names; the mapping of a layer)
 """
@@ -19,14 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from layermem.errors import InputError
+from layermem.layers.base import LAYERS, Layer
 from layermem.spec import Function, L, Top
 
 Floats = npt.NDArray[np.float64]
-POINTWISE = {
-    "AbsVal", "BNLL", "BatchNorm", "Bias", "Dropout", "ELU", "Eltwise", "Exp", "LRN", "Log", "MVN", "PReLU", "Power",
-    "ReLU", "Scale", "Sigmoid", "Split", "TanH", "Threshold",
-}  # fmt: skip
-WINDOWS = ("Convolution", "Pooling", "Im2col", "Deconvolution")
 
 
 class Map(NamedTuple):
@@ -58,14 +54,15 @@ IDENTITY = Map(None, np.ones(1), np.zeros(1))
 
 def coord_map(fn: Function) -> Map | None:
     """The map from a layer's first bottom to its top; None for layers without such a map."""
-    if fn.type_name in POINTWISE:
+    layer = LAYERS.get(fn.type_name, Layer)
+    if layer.inplace or fn.type_name == "Split":
         return IDENTITY
     if fn.type_name == "Crop":
         given = fn.params.get("crop_param", fn.params)
         return Map(given.get("axis", 2) - 1, np.ones(1), -_numbers(given.get("offset", 0)))
-    if fn.type_name not in WINDOWS:
+    if not layer.window_block:
         return None
-    given = fn.params.get("pooling_param", fn.params.get("convolution_param", fn.params))
+    given = fn.params.get(layer.window_block, fn.params)
     if uneven := [name for name in given if name.endswith(("_h", "_w"))]:
         raise CannotCrop(f"crop does not read {uneven[0]} of a {fn.type_name}; give kernel_size, stride and pad")
     stride, pad = _numbers(given.get("stride", 1)), _numbers(given.get("pad", 0))

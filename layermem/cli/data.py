@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.options import Options, add_json, print_json
 from layermem.cli.parser import VerbParser, Verbs, add_verb
+from layermem.data.database import DEFAULT, database_names
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
 from layermem.utils.progress import track_progress
@@ -42,7 +43,6 @@ PARTS = {
 }  # fmt: skip
 MAX_LABELS = 65535  # labels of an image
 MAX_SIDE = 65535  # pixels of a side
-BACKENDS = ("lmdb", "leveldb")
 CLASSES_SHOWN = 20
 
 
@@ -146,7 +146,7 @@ def _add_order(parser: Options, labels: str) -> None:
 
 
 def _add_backend(parser: Options) -> None:
-    parser.add_argument("--backend", choices=BACKENDS, help="the kind of database (default: lmdb)")
+    parser.add_argument("--backend", choices=database_names(), help=f"the kind of database (default: {DEFAULT})")
 
 
 # -- values of options -------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def run_folder(arguments: argparse.Namespace) -> int:
         _image_options(arguments),
         share=arguments.test,
         seed=arguments.seed,
-        backend=arguments.backend or "lmdb",
+        backend=arguments.backend or DEFAULT,
         track=lambda items: track_progress(items, "storing"),
     )
     if arguments.json:
@@ -214,7 +214,7 @@ def run_images(arguments: argparse.Namespace) -> int:
     records = image_records(
         arguments.listing, _image_options(arguments), lambda items: track_progress(items, "storing")
     )
-    count = write_database(arguments.out, records, backend=arguments.backend or "lmdb")
+    count = write_database(arguments.out, records, backend=arguments.backend or DEFAULT)
     return _print_count(arguments, f"{count:,} images", count)
 
 
@@ -232,7 +232,7 @@ def run_labels(arguments: argparse.Namespace) -> int:
             )
         count = write_label_rows(arguments.out, records)
     else:
-        count = write_database(arguments.out, records, backend=arguments.backend or "lmdb")
+        count = write_database(arguments.out, records, backend=arguments.backend or DEFAULT)
     return _print_count(arguments, f"labels of {count:,} images", count)
 
 

@@ -1,7 +1,7 @@
 """examples: lists the nets that come with layermem, and copies one into the working folder.
 
-A wheel has them in layermem/example_nets, a clone in prototxt/, whose README is the catalogue.  The prototxts name
-files relative to the working folder or to themselves, so a copy works anywhere.
+A wheel has them in layermem/example_nets, a clone in prototxt/, whose README is the catalogue; the deepest are
+generated.  The prototxts name files relative to the working folder or to themselves, so a copy works anywhere.
 """
 
 from __future__ import annotations
@@ -35,17 +35,32 @@ UNWANTED = ("lock.mdb", "__pycache__")
 
 @dataclass(frozen=True)
 class Example:
-    """A folder of nets: its description, its parameters as text, and its files, relative to the folder."""
+    """A folder of nets: its description, its parameters as text, and its files, relative to the folder.
+
+    A net of WRITTEN_ON_REQUEST has no folder.
+    """
 
     name: str
     what: str
     parameters: str
-    folder: Path
+    folder: Path | None
 
     @property
     def files(self) -> list[Path]:
+        from layermem.nets.prototext import NetFiles
+
+        if self.folder is None:
+            return [Path(name) for name in NetFiles.names]
         every = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
         return [path.relative_to(self.folder) for path in every if not set(path.parts) & set(UNWANTED)]
+
+    def read(self) -> dict[Path, bytes]:
+        """Read or generate all files."""
+        from layermem.nets.catalog import net_files
+
+        if self.folder is None:
+            return {Path(name): text.encode() for name, text in net_files(self.name).texts().items()}
+        return {name: (self.folder / name).read_bytes() for name in self.files}
 
     @property
     def data(self) -> str:
@@ -102,14 +117,17 @@ def _print_list(examples: dict[str, Example]) -> None:
 
 def read_examples() -> dict[str, Example]:
     """Read all examples by name, in the order of the catalogue."""
+    from layermem.nets.catalog import WRITTEN_ON_REQUEST
+
     root = IN_WHEEL if IN_WHEEL.is_dir() else IN_CLONE
     if not (root / CATALOGUE).is_file():
         raise InputError("this installation of layermem has no examples; install its wheel again")
-    examples = [Example(*row, root / row[0]) for row in _rows((root / CATALOGUE).read_text(encoding="utf-8"))]
+    rows = _rows((root / CATALOGUE).read_text(encoding="utf-8"))
+    examples = [Example(*row, None if row[0] in WRITTEN_ON_REQUEST else root / row[0]) for row in rows]
     for name, folder in ELSEWHERE.items():
         inside = root / name
         examples.append(Example(name, PYTHON_LAYERS, "3", inside if inside.is_dir() else folder))
-    return {each.name: each for each in examples if each.folder.is_dir()}
+    return {each.name: each for each in examples if each.folder is None or each.folder.is_dir()}
 
 
 def _rows(catalogue: str) -> Iterator[tuple[str, str, str]]:
@@ -122,16 +140,16 @@ def _rows(catalogue: str) -> Iterator[tuple[str, str, str]]:
 
 def copy(example: Example, target: Path) -> list[str]:
     """Copy files that are missing in `target`; InputError, before anything is written, if a file has other content."""
-    missing = []
-    for name in example.files:
+    contents, missing = example.read(), []
+    for name, content in contents.items():
         path = target / name
         if not path.exists():
             missing.append(name)
-        elif not path.is_file() or path.read_bytes() != (example.folder / name).read_bytes():
+        elif not path.is_file() or path.read_bytes() != content:
             raise InputError(f"'{path}' is not that of the example; rename it, or copy to another folder with --to DIR")
     for name in missing:
         _make_folder((target / name).parent)
-        write_atomically(target / name, (example.folder / name).read_bytes())
+        write_atomically(target / name, contents[name])
     if not missing:
         return [f"{target}: here already, unchanged", f"train it: {example.command(target)}"]
     return [f"{target}: {len(missing)} files; data {example.data}", f"train it: {example.command(target)}"]

@@ -201,12 +201,12 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
 
 def _check_arrays(solver: Solver) -> None:
     """Raise InputError if a net reads arrays that are not given."""
+    from layermem.layers.data import FeedLayer
     from layermem.layers.given_arrays import given_arrays
 
     for net in solver.nets.all if not solver.nets.train.options.noise else ():
-        nodes = [node for node in net.nodes if node.layer.type in ("Input", "MemoryData")]
-        arrays = net.options.arrays
-        names = [node.layer.name for node in nodes if not given_arrays(arrays, node.layer.param, net.phase)]
+        layers = [node.layer for node in net.nodes if isinstance(node.layer, FeedLayer) and node.layer.is_given]
+        names = [layer.name for layer in layers if not given_arrays(net.options.arrays, layer.param, net.phase)]
         if names:
             what = f"has layers whose data a program gives ({', '.join(names)}), and `train` has none"
             remedy = "give --data arrays.npz (`layermem docs arrays`), use data layers that read files, or --data noise"

@@ -1,4 +1,4 @@
-"""AnnotatedData: images of an LMDB or LevelDB of AnnotatedDatums, with their boxes.
+"""AnnotatedData: images of a database of AnnotatedDatums, with their boxes.
 
     distort, expand, sample (augment.py), then resize, mirror, subtract the mean, scale
 
@@ -26,12 +26,10 @@ from google.protobuf.message import DecodeError
 
 from layermem.data.augment import distort, expand, sample
 from layermem.data.boxes import COLUMNS, UNIT, Boxes, boxes_of, mirrored, seen_through
-from layermem.data.database import holds_leveldb
+from layermem.data.database import kind_at
 from layermem.data.datum_source import DatumSource
 from layermem.data.feed import Feed, Opening, Records, check_tops, feed_of
 from layermem.data.layer_files import ResolvePath
-from layermem.data.leveldb_source import LevelDbSource
-from layermem.data.lmdb_source import LmdbSource
 from layermem.data.resizing import resizing_of
 from layermem.data.transform import Transform
 from layermem.errors import InputError
@@ -105,18 +103,14 @@ class AnnotatedSource(DatumSource):
             ) from None
 
 
-class AnnotatedLmdb(AnnotatedSource, LmdbSource):
-    pass
-
-
-class AnnotatedLevelDb(AnnotatedSource, LevelDbSource):
-    pass
+def annotated(kind: type[DatumSource]) -> type[AnnotatedSource]:
+    """The class of a kind of database that holds AnnotatedDatums."""
+    return type(f"Annotated{kind.__name__}", (AnnotatedSource, kind), {})
 
 
 def open_annotated(path: Path, stated: str, **options: Any) -> AnnotatedSource:
-    """Open the database at `path`, LMDB or LevelDB as its files show, or else as `stated`."""
-    source = AnnotatedLevelDb if holds_leveldb(path, stated) else AnnotatedLmdb
-    return source(path, labels=False, **options)
+    """Open the database at `path`; `stated` as for database.kind_at."""
+    return annotated(kind_at(path, stated))(path, labels=False, **options)
 
 
 def _end_of_datum(value: memoryview | bytes) -> int:

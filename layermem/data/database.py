@@ -1,25 +1,53 @@
-"""Opens a database of Datums: an LMDB or a LevelDB, according to its files."""
+"""The kinds of databases of Datums: each module *_database.py of this folder has one (DatumSource).
+
+database_names()              lmdb, leveldb, ...: the modules, none of which is loaded
+database_kind("lmdb")         the class of a kind
+open_database(path)           the records of a database, of the kind that its files show
+"""
 
 from __future__ import annotations
 
-import os
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
-from layermem.data.datum_source import DatumSource
-from layermem.data.leveldb_source import LevelDbSource, is_leveldb
-from layermem.data.lmdb_source import LmdbSource
-from layermem.utils.input_files import exists
+from layermem.errors import InputError
 
+if TYPE_CHECKING:
+    from layermem.data.datum_source import DatumSource
 
-def open_database(path: Path, *, stated: str = "LMDB", **options: Any) -> DatumSource:
-    """Open the records at `path`; `stated` is the backend, LMDB or LEVELDB, if the files show neither."""
-    source = LevelDbSource if holds_leveldb(path, stated) else LmdbSource
-    return source(path, **options)
+DEFAULT = "lmdb"
+SUFFIX = "_database"
 
 
-def holds_leveldb(path: Path, stated: str) -> bool:
-    """Whether the database at `path` is a LevelDB, according to its files, or else to `stated`."""
-    if exists(path / "data.mdb") or os.path.isfile(path):
-        return False
-    return is_leveldb(path) or stated == "LEVELDB"
+def database_names() -> list[str]:
+    """The kinds, as options name them; the default is the first."""
+    names = [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name.endswith(SUFFIX)]
+    return sorted((name.removesuffix(SUFFIX) for name in names), key=lambda name: (name != DEFAULT, name))
+
+
+def database_kind(name: str) -> type[DatumSource]:
+    """Return the class of a kind; InputError for an unknown one."""
+    from layermem.data.datum_source import KINDS
+
+    if name not in database_names():
+        raise InputError(f"unknown database backend '{name}'; use {' or '.join(database_names())}")
+    import_module(f"layermem.data.{name}{SUFFIX}")
+    return KINDS[name]
+
+
+def kind_at(path: Path, stated: str = DEFAULT) -> type[DatumSource]:
+    """Return the kind of the database at `path`; `stated` is that of the backend, if the files show none."""
+    kinds = map(database_kind, reversed(database_names()))
+    return next((kind for kind in kinds if kind.holds(path)), database_kind(stated.lower()))
+
+
+def is_database(path: Path) -> bool:
+    """Whether the folder at `path` shows that it is a database."""
+    return path.is_dir() and any(database_kind(name).holds(path) for name in database_names())
+
+
+def open_database(path: Path, *, stated: str = DEFAULT, **options: Any) -> DatumSource:
+    """Open the records at `path`; `stated` as for kind_at."""
+    return kind_at(path, stated)(path, **options)

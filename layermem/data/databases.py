@@ -1,4 +1,4 @@
-"""Writes databases of Datums, LMDB or LevelDB, from lists of images and labels, and the mean image of a database.
+"""Writes databases of Datums from lists of images and labels, and the mean image of a database.
 
 The records of images are those of Caffe's convert_imageset: keys NNNNNNNN_PATH, pixels in the order blue, green, red.
 The mean is that of compute_image_mean: images are added in float32, in the order of their keys.
@@ -10,7 +10,6 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,10 +19,10 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from layermem.data.database import open_database
+from layermem.data.database import DEFAULT, database_kind, open_database
+from layermem.data.datum_source import Record
 from layermem.data.encoding import ENCODERS, encode
 from layermem.data.images import decode, resize
-from layermem.data.leveldb_source import INSTALL, has_leveldb, new_leveldb
 from layermem.data.list_source import IMAGE_LIMIT, CaffeRows, RowList, label_of, listed_file, read_rows
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
@@ -31,25 +30,17 @@ from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import generator
 
-try:
-    import lmdb
-except ImportError:  # only the functions here need it
-    lmdb = None  # type: ignore[assignment]
-
-MAP_SIZE = 1 << 40  # limit of the file, as in Caffe; the file is only as long as its content
 MAX_KEY = 511  # bytes, the limit of LMDB
 RECORDS = 1000  # records in a transaction
 BATCH = 64  # images in memory while a mean is computed
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 
-Record = tuple[bytes, Message]  # key, Datum
 Put = Callable[[Record], None]  # adds a record to a database
-Write = Callable[[list[Record]], None]  # adds records in one transaction
 Track = Callable[[list[int]], Iterable[int]]  # passes numbers through, and may show progress
 T = TypeVar("T")
 
 
-def write_database(folder: Path, records: Iterable[Record], *, backend: str = "lmdb", replace: bool = False) -> int:
+def write_database(folder: Path, records: Iterable[Record], *, backend: str = DEFAULT, replace: bool = False) -> int:
     """Write `records`, whose keys ascend, as the database `folder`; returns their number.
 
     The folder appears once it holds all records.  InputError if it exists already, unless `replace` is set.
@@ -63,22 +54,21 @@ def write_database(folder: Path, records: Iterable[Record], *, backend: str = "l
 
 
 @contextmanager
-def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) -> Iterator[Put]:
+def new_database(folder: Path, *, backend: str = DEFAULT, replace: bool = False) -> Iterator[Put]:
     """A context with a function that adds a record, whose keys ascend, to the database `folder`.
 
     The folder appears at the end of the context, unless an error ends it.  InputError as for write_database.
     """
-    if lmdb is None and backend == "lmdb":
-        raise InputError("needs the package lmdb; install it with `pip install lmdb`", path=str(folder))
-    if backend == "leveldb" and not has_leveldb():
-        raise InputError(f"needs the package plyvel; install it with `{INSTALL}`", path=str(folder))
+    kind = database_kind(backend)
+    if not kind.is_installed():
+        raise InputError(f"needs the package {kind.package}; install it with `{kind.install}`", path=str(folder))
     if folder.exists() and not replace:
         raise InputError("exists already; give another name, or remove it first", path=str(folder))
     aside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        with (_new_lmdb if backend == "lmdb" else _new_leveldb)(aside) as write:
+        with kind.writing(aside) as write:
             waiting: list[Record] = []
 
             def put(record: Record) -> None:
@@ -96,34 +86,6 @@ def new_database(folder: Path, *, backend: str = "lmdb", replace: bool = False) 
         raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(folder)) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def _new_lmdb(folder: Path) -> Iterator[Write]:
-    try:
-        with closing(lmdb.open(os.fsencode(folder), map_size=MAP_SIZE)) as environment:
-
-            def write(records: list[Record]) -> None:
-                with environment.begin(write=True) as transaction:
-                    for key, datum in records:
-                        transaction.put(key, datum.SerializeToString(), append=True)
-
-            yield write
-    except lmdb.Error as error:
-        raise OSError(str(error)) from None
-    (folder / "lock.mdb").unlink(missing_ok=True)
-
-
-@contextmanager
-def _new_leveldb(folder: Path) -> Iterator[Write]:
-    with new_leveldb(folder) as database:
-
-        def write(records: list[Record]) -> None:
-            with database.write_batch() as batch:
-                for key, datum in records:
-                    batch.put(key, datum.SerializeToString())
-
-        yield write
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from layermem.data.database import holds_leveldb, open_database
+from layermem.data.database import is_database, open_database
 from layermem.data.image_folder import LABELS, TEST, TRAIN, class_images, set_classes, set_folders
 from layermem.data.images import datum_image, decode
 from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
@@ -81,10 +81,6 @@ def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
     if path.is_dir():
         return {path.name: path}, [*class_images(path)], False
     return {path.name: path}, None, False
-
-
-def is_database(path: Path) -> bool:
-    return exists(path / "data.mdb") or holds_leveldb(path, "LMDB")
 
 
 def read_class_names(path: Path) -> list[str]:

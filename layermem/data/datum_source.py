@@ -1,6 +1,6 @@
 """Images and labels of a database of Datums, in the order of its keys, cyclically.
 
-The two kinds (lmdb_source.py, leveldb_source.py) step through their records; this module interprets a record.
+The kinds (*_database.py) step through their records; this module interprets a record.
 The state is the key of the next record, so that a resumed run finds it without reading the records before it.
 source  Caffe data_layer.cpp, db.cpp
 """
@@ -8,9 +8,10 @@ source  Caffe data_layer.cpp, db.cpp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -27,10 +28,19 @@ RECORD_COPIES = 4  # of a record's bytes: its pages, as the library gives them, 
 RECORD_BYTES = 2**12  # that count for a record of which only the key is read: a page
 
 
+Kind = TypeVar("Kind", bound="DatumSource")
+Record = tuple[bytes, Message]  # key, Datum
+Write = Callable[[list[Record]], None]  # adds records in one transaction
+KINDS: dict[str, type[DatumSource]] = {}  # by name in small letters, as far as their modules are loaded
+
+
 class DatumSource(ABC):
     """Reads `path`; `color` as in images.datum_image.  With `labels`, a record without a label is an error."""
 
     kind: str  # "LMDB" or "LevelDB"
+    package: ClassVar[str]  # that it needs
+    install: ClassVar[str]  # the command that installs it
+    log_place: ClassVar[str] = "db.cpp:1"  # of the line in which Caffe's log says that one was opened
     identity: tuple[int, ...]  # of a file of the database, which changes when it is made again
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
@@ -41,6 +51,22 @@ class DatumSource(ABC):
         self._channels: int | None = None  # of all images, by the first one
 
     # -- the database ------------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def holds(cls, path: Path) -> bool:
+        """Whether the files at `path` are those of such a database."""
+
+    @classmethod
+    @abstractmethod
+    def is_installed(cls) -> bool:
+        """Whether the package is installed."""
+
+    @classmethod
+    @abstractmethod
+    def writing(cls, folder: Path) -> AbstractContextManager[Write]:
+        """A context with a function that adds records to the new database in the empty `folder`; errors are
+        OSErrors."""
 
     @property
     @abstractmethod
@@ -192,6 +218,12 @@ class DatumSource(ABC):
     def _error(self, what: str) -> InputError:
         record = f"(record '{_printable(self._key)}') " if self._key else ""
         return InputError(f"{record}{what}", path=str(self.path))
+
+
+def database(cls: type[Kind]) -> type[Kind]:
+    """Register a kind of database."""
+    KINDS[cls.kind.lower()] = cls
+    return cls
 
 
 def pages_bytes(path: Path) -> int:

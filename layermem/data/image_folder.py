@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from layermem.data.database import DEFAULT
 from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_database
 from layermem.data.list_source import IMAGE_LIMIT
 from layermem.errors import InputError
@@ -151,7 +152,7 @@ def write_dataset(
     *,
     share: float | None,
     seed: int,
-    backend: str = "lmdb",
+    backend: str = DEFAULT,
     track: Track = list,
 ) -> Dataset:
     """Write lists, databases and the mean of the images below `folder` to `out`, which appears when it is complete.

@@ -3,7 +3,7 @@
     photo.jpg           a file
     photos/             every image file below it, in the order of names
     list.txt            one file per line, optionally with a label after it; relative to here or to the list
-    test_lmdb/          every record of an LMDB or LevelDB of Datums, with its label
+    test_lmdb/          every record of a database of Datums, with its label
 
 An image that cannot be read becomes an Unreadable, and the others follow; a list, folder or database that cannot be
 read is an InputError.
@@ -18,10 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from layermem.data.database import open_database
+from layermem.data.database import is_database, open_database
 from layermem.data.image_folder import IMAGE_ENDINGS
 from layermem.data.images import decode
-from layermem.data.leveldb_source import is_leveldb
 from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
 from layermem.errors import InputError
 from layermem.utils.input_files import Read, exists, file_beside, files_below, read_bytes, read_lines
@@ -47,7 +46,7 @@ def read_items(paths: list[str], *, color: bool, read: Read = read_bytes) -> Ite
     lists."""
     for path in paths:
         if os.path.isdir(path):
-            yield from _database(path, color) if _is_database(Path(path)) else _folder(Path(path), color)
+            yield from _database(path, color) if is_database(Path(path)) else _folder(Path(path), color)
         elif path.endswith(".txt"):
             yield from _list(Path(path), color, read)
         else:
@@ -60,7 +59,7 @@ def count_items(paths: list[str], read: Read = read_bytes) -> int | None:
     total = 0
     for path in paths:
         if os.path.isdir(path):
-            if _is_database(Path(path)):
+            if is_database(Path(path)):
                 return None
             total += len(_images_below(Path(path)))
         elif path.endswith(".txt"):
@@ -109,10 +108,6 @@ def _list(path: Path, color: bool, read: Read) -> Iterator[Item | Unreadable]:
         if head and last.lstrip("-").isdecimal() and not exists(file_beside(line, path.parent)):
             name, label = head[0], int(last)
         yield _file(file_beside(name, path.parent), name, color, label)
-
-
-def _is_database(folder: Path) -> bool:
-    return exists(folder / "data.mdb") or is_leveldb(folder)
 
 
 def _database(path: str, color: bool) -> Iterator[Item | Unreadable]:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from layermem.data.databases import Record
+from layermem.data.datum_source import Record
 from layermem.errors import InputError
 from layermem.proto.schema import Datum
 from layermem.utils.input_files import read_bytes

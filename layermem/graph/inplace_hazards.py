@@ -52,11 +52,10 @@ def _arrays(net: Net) -> dict[str, str]:
     """Map each version of a blob to the version that names its array in Caffe: the first one in the same array."""
     array: dict[str, str] = {}
     for node in net.nodes:
-        alone = {"Concat": len(node.bottoms), "Slice": len(node.tops)}.get(node.layer.type) == 1
-        for number, (name, top) in enumerate(zip(node.layer.top_names, node.tops)):
+        for name, top in zip(node.layer.top_names, node.tops):
             if name in node.layer.bottom_names:
                 array[top] = array[node.bottoms[node.layer.bottom_names.index(name)]]
-            elif node.layer.shares_data or (alone and number == 0):
+            elif node.layer.shares_data:
                 array[top] = array[node.bottoms[0]]
             else:
                 array[top] = top

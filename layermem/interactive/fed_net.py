@@ -13,11 +13,10 @@ from layermem.errors import InputError
 from layermem.interactive.batching import BatchedNet
 from layermem.interactive.blob import Array
 from layermem.interactive.inputs import as_numbers, check_names
+from layermem.layers.data import StatedFeed
 from layermem.solver.feeds import Feeds
 from layermem.utils.exclusive import Lock, exclusive
 from layermem.utils.text import shape_text
-
-GIVEN = ("Input", "DummyData")  # layers whose blobs a user may write and reshape
 
 
 class FedNet(BatchedNet):
@@ -31,7 +30,7 @@ class FedNet(BatchedNet):
 
     def _has_own_shape(self, name: str) -> bool:
         """Whether a user may give the blob another shape: that of an Input or DummyData layer."""
-        return self._makers[name].type in GIVEN
+        return isinstance(self._makers[name].nodes[0].layer, StatedFeed)
 
     def _give_inputs(self) -> None:
         for layer in self._definition.layers:
@@ -64,7 +63,7 @@ class FedNet(BatchedNet):
     def _constant(self, name: str) -> Array | None:
         """The array that each batch of an Input or DummyData layer has, unless a later layer overwrites the blob."""
         layer = self._makers[name]
-        if layer.type not in GIVEN or len(self._definition.versions[name]) > 1:
+        if not self._has_own_shape(name) or len(self._definition.versions[name]) > 1:
             return None
         return self._open_feeds.constant(self._number, layer.name, list(layer.message.top).index(name))
 

@@ -40,8 +40,6 @@ from layermem.proto.weights import WHAT, open_weights
 from layermem.utils.open_file import Files, OpenFile
 from layermem.utils.similar import did_you_mean
 
-PROBABILITIES = ("Softmax", "Sigmoid")
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -183,9 +181,9 @@ class Predictor:
             return outputs[0]
         likely: list[str] = [
             top
-            for layer in self.net.definition.layers
-            if layer.type in PROBABILITIES
-            for top in layer.message.top
+            for node in self.net.definition.nodes
+            if node.layer.gives_probabilities
+            for top in node.layer.param.top
             if top in outputs
         ]
         if len(likely) == 1:
@@ -194,7 +192,7 @@ class Predictor:
 
     def _stored(self) -> tuple[int, ...] | None:
         """The shape of the first image in the data set of the TEST data layer, if the data set exists."""
-        if self.source is None or self.source.type not in ("Data",):
+        if self.source is None or self.source.type != "Data":
             return None
         return stored_shape(self.source, self._path, self._files)
 

@@ -181,6 +181,7 @@ class ELU(Activation):
 
 @layer("Sigmoid")
 class Sigmoid(Activation):
+    gives_probabilities = True
     caffe_reads = "y"
     right_in_place = True
     kind = Kind.SIGMOID

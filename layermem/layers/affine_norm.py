@@ -57,6 +57,7 @@ def fork_of(p: Message) -> str:
 
 @layer("BN")
 class BN(Layer):
+    family = "normalization"
     right_in_place = True
     record: ops.AffineNorm | ops.Scale
     inplace = True

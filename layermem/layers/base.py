@@ -97,20 +97,25 @@ class Layer:
     bottom_forms: ClassVar[tuple[str, ...]] = ()  # shapes of bottoms as users write them, for errors; "" for any
     unread: InputError | None = None  # about fields without which data cannot be read (proto/unread.py)
     has_items: ClassVar[bool] = True  # without bottoms: whether axis 0 of its tops is the batch
+    moves_values: ClassVar[bool] = False  # its tops hold values of its bottoms
+    gives_probabilities: ClassVar[bool] = False
+    family: ClassVar[str] = "other"  # its hue in pictures; losses and scores have one of their own (known_types.py)
+    window_block: ClassVar[str] = ""  # the field with kernel, stride and pad of its windows
 
     # The behaviour of BVLC Caffe, where a blob is one array (graph/inplace_hazards.py, graph/caffe_bytes.py).
     caffe_reads: str = ""  # arrays of bottoms (x) and tops (y) that backward reads, other than copies
     reads_x_for_weights: ClassVar[bool] = False  # backward reads x for the gradient of weights only
     right_in_place: ClassVar[bool] = False  # whether its gradient is right when it works in place
     keeps_signs: ClassVar[bool] = False  # harmless in place after a ReLU, whose backward reads only signs
-    shares_data: ClassVar[bool] = False  # its top is the array of its bottom
-    shares_diff: ClassVar[bool] = False  # its gradients share one array too
+    shares_data: bool = False  # its top is the array of its bottom
+    shares_diff: bool = False  # its gradients share one array too
     in_caffe: ClassVar[bool] = True  # False: a part that Caffe's unrolled net does not have
 
     # Its treatment in a deploy form (graph/deploy.py).
     deploys_as: ClassVar[str] = ""  # for a loss over scores: the type of layer that replaces it
     takes_truth: ClassVar[bool] = False  # removed like a loss: it reads labels, or has no consumer
-    is_score: ClassVar[bool] = False  # scores outputs against the truth
+    is_score: ClassVar[bool] = False  # scores outputs against the truth: the higher the better
+    compares_classes: ClassVar[bool] = False  # reads scores of classes and labels
     compared_bottoms: ClassVar[int] = 1  # number of leading bottoms that hold no truth
 
     def __init__(self, param: Message, phase: int, bottoms: Sequence[Tensor]):

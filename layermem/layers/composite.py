@@ -35,13 +35,16 @@ Parts = Callable[
     [Message, Sequence[Tensor], Sequence[Layer]], Iterator[Message]
 ]  # (layer, bottoms, the layers that make them) -> parts
 COMPOSITES: dict[str, Parts] = {}
+FAMILIES: dict[str, str] = {}  # of composites, as in Layer.family
 
 
-def composite(name: str) -> Callable[[Parts], Parts]:
+def composite(name: str, *, family: str = "") -> Callable[[Parts], Parts]:
     """Register a function that yields the parts of a layer under Caffe's type name."""
 
     def register(parts: Parts) -> Parts:
         COMPOSITES[name] = parts
+        if family:
+            FAMILIES[name] = family
         return parts
 
     return register
@@ -68,7 +71,7 @@ def last_of(whole: Message, last: Message) -> Message:
     return last
 
 
-@composite("SPP")
+@composite("SPP", family="pooling")
 def spp(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     check_counts(whole)
     p, x = whole.spp_param, bottoms[0]

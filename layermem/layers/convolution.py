@@ -41,6 +41,7 @@ class BaseConvolution(Layer):
     """
 
     bottom_forms = ("N,C,H,W",)
+    family, window_block = "convolution", "convolution_param"
     reads_x_for_weights = True
     record: ops.Conv | ops.Deconv | ops.ConvNd | ops.DeconvNd
     blob_shape: tuple[int, ...]

@@ -44,7 +44,9 @@ class FeedLayer(Layer):
     bottom_range = (0, 0)
     top_range = (1, None)
     recompute_kind = "never"
+    family = "input"
     block: ClassVar[str] = ""  # the field with batch size and source, for tops that are read from files
+    is_given: ClassVar[bool] = False  # a program gives its data
     has_labels: ClassVar[bool] = False  # the shape of the second top follows from that of the first
     may_be_bytes: ClassVar[bool] = False  # images may reach the device as bytes
     is_transformed: ClassVar[bool] = False  # transform_param takes effect
@@ -198,7 +200,7 @@ class WindowData(FeedLayer):
 
 @feed
 class MemoryData(FeedLayer):
-    has_labels = True
+    has_labels = is_given = True
 
     @classmethod
     def set_batch(cls, param: Message, batch: int) -> None:
@@ -272,6 +274,7 @@ class DummyData(StatedFeed):
 
 @feed
 class Input(StatedFeed):
+    is_given = True
     form = "input_param"
 
 

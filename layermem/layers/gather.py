@@ -23,6 +23,7 @@ from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer, roles
 @layer("Embed")
 class Embed(Layer):
     reads_x_for_weights = True
+    family = "inner product"
     record: ops.Embed
 
     def setup(self) -> None:

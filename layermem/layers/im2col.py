@@ -26,6 +26,7 @@ class Im2col(Layer):
     """The bottom is images; those of other ranks are made as for a convolution, and `blob_shape` is the shape of the
     top."""
 
+    family, window_block = "convolution", "convolution_param"
     record: ops.Im2col
     blob_shape: tuple[int, ...]
 

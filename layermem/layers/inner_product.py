@@ -24,6 +24,7 @@ from layermem.layers.base import Layer, Step, Tensor, layer, roles
 @layer("InnerProduct")
 class InnerProduct(Layer):
     reads_x_for_weights = True
+    family = "inner product"
     record: ops.InnerProduct
 
     def setup(self) -> None:

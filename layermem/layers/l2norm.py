@@ -23,6 +23,7 @@ from layermem.proto.schema import FillerParameter
 
 @layer("Normalize")
 class Normalize(Layer):
+    family = "normalization"
     record: ops.L2Norm
     inplace = True
 

@@ -20,6 +20,7 @@ from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, Tensor, laye
 
 @layer("MVN")
 class MVN(Layer):
+    family = "normalization"
     caffe_reads = "xy"
     record: ops.MVN
     inplace = True

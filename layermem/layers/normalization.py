@@ -33,6 +33,7 @@ INTRA = Overlay("dx0", "x0", "intra")
 class LRN(Layer):
     """Across channels, kernels read all channels of a pixel before they write one, which permits the overlays."""
 
+    family = "normalization"
     bottom_forms = ("N,C,H,W",)
     caffe_reads = "xy"
     record: ops.LRN
@@ -78,6 +79,7 @@ class BatchNorm(Layer):
     replace the statistics of the batch.
     """
 
+    family = "normalization"
     right_in_place = True
     record: ops.BatchNorm | ops.BatchNormScale
     inplace = True
@@ -171,6 +173,7 @@ class BroadcastOperand(NamedTuple):
 class BroadcastLayer(Layer):
     """Combines x with an operand that spans its axes from `axis` on: the second bottom, or a parameter."""
 
+    family = "normalization"
     bottom_range = (1, 2)
     inplace = True
 

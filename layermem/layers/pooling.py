@@ -42,6 +42,7 @@ def pooled_size(window: Window, ceil: bool, padded: bool) -> int:
 
 @layer("Pooling")
 class Pooling(Layer):
+    family, window_block = "pooling", "pooling_param"
     bottom_forms = ("N,C,H,W",)
     record: Pool
     top_range = (1, 2)

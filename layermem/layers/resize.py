@@ -72,6 +72,7 @@ class Interp(Layer):
 
 @layer("Crop")
 class Crop(Layer):
+    moves_values = True
     bottom_range = (2, 2)
 
     def setup(self) -> None:

@@ -30,6 +30,7 @@ from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer
 
 @layer("ROIPooling")
 class ROIPooling(Layer):
+    family = "pooling"
     bottom_forms = ("N,C,H,W", "R,5")
     record: ops.RoiPool
     bottom_range = (2, 2)
@@ -68,6 +69,7 @@ class ROIPooling(Layer):
 
 @layer("PSROIPooling")
 class PSROIPooling(Layer):
+    family = "pooling"
     bottom_forms = ("N,C,H,W", "R,5")
     record: ops.PsRoiPool
     bottom_range = (2, 2)

@@ -42,6 +42,7 @@ def with_size(x: Tensor, axis: int, size: int) -> Tensor:
 
 @layer("Concat")
 class Concat(Layer):
+    moves_values = True
     record: ops.Concat
     bottom_range = (1, None)
 
@@ -57,6 +58,7 @@ class Concat(Layer):
                 )
         sizes = [x.shape[along] for x in self.bottoms]
         starts = tuple(accumulate(sizes, initial=0))[:-1]
+        self.shares_data = self.shares_diff = len(self.bottoms) == 1
         y = with_size(first, along, sum(sizes))
         self.tops = (y,)
         self.record = ops.Concat(y, self.bottoms, along, starts)
@@ -73,6 +75,7 @@ class Concat(Layer):
 
 @layer("Slice")
 class Slice(Layer):
+    moves_values = True
     record: ops.Slice
     top_range = (1, None)
 
@@ -81,6 +84,7 @@ class Slice(Layer):
         along = axis_of(self, p, "slice_dim")
         size = x.shape[along]
         starts = (0, *self._points(list(p.slice_point), along, size, count))
+        self.shares_data = self.shares_diff = count == 1
         ends = (*starts[1:], size)
         self.tops = tuple(with_size(x, along, end - start) for start, end in zip(starts, ends, strict=True))
         self.record = ops.Slice(x, self.tops, along, starts)
@@ -115,7 +119,7 @@ class Slice(Layer):
 
 @layer("Split")
 class Split(Layer):
-    shares_data = True
+    moves_values = shares_data = True
     top_range = (1, None)
 
     def setup(self) -> None:
@@ -138,6 +142,7 @@ class Split(Layer):
 class AxisReshape(Layer):
     """A layer that gives the same elements other axes."""
 
+    moves_values = True
     record: ops.Reshape
 
     def setup(self) -> None:
@@ -213,6 +218,8 @@ def spaced(numbers: Sequence[int]) -> str:
 
 @layer("Tile")
 class Tile(Layer):
+    moves_values = True
+
     def setup(self) -> None:
         p, x = self.param.tile_param, self.bottoms[0]
         along = self.axis(p.axis)

@@ -40,6 +40,7 @@ class Softmax(Layer):
     caffe_reads = "y"
     right_in_place = True
     inplace = True
+    gives_probabilities = True
 
     def setup(self) -> None:
         self.tops = self.bottoms
@@ -61,7 +62,7 @@ class SoftmaxWithLoss(Layer):
     deploys_as = "Softmax"
     bottom_range = (2, 2)
     top_range = (1, 2)
-    is_loss = True
+    is_loss = compares_classes = True
 
     def setup(self) -> None:
         x, label = self.bottoms
@@ -145,7 +146,7 @@ class Accuracy(Layer):
 
     has_gradient = False
     takes_truth = True
-    is_score = True
+    is_score = compares_classes = True
     bottom_range = (2, 2)
     top_range = (1, 2)
 

@@ -25,6 +25,7 @@ from layermem.layers.base import Layer, Step, Tensor, layer
 
 @layer("Upsample")
 class Upsample(Layer):
+    family = "pooling"
     record: ops.Upsample | ops.Unpool
     bottom_range = (1, 2)
 

@@ -53,6 +53,8 @@ FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or vers
     "ssd": ssd.net_files,
     "vgg": vgg.net_files,
 }
+# Nets of tens of thousands of lines: `layermem examples` writes them, and prototxt/ has none of their files.
+WRITTEN_ON_REQUEST = ("resnet1001", "resnet1517", "resnet2504")
 
 
 def net_files(name: str) -> NetFiles:

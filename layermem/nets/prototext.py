@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 WIDTH = 118
 IMAGENET_MEAN = [104, 117, 123]  # blue, green, red, as Caffe orders channels
@@ -201,14 +201,11 @@ class NetFiles:
     net: NetText
     solver: str
     solver_dummy: str
+    names: ClassVar = ("train_val.prototxt", "solver.prototxt", "solver_dummy.prototxt")
 
     def texts(self) -> dict[str, str]:
         """The files by name."""
-        return {
-            "train_val.prototxt": str(self.net),
-            "solver.prototxt": self.solver,
-            "solver_dummy.prototxt": self.solver_dummy,
-        }
+        return dict(zip(self.names, (str(self.net), self.solver, self.solver_dummy)))
 
 
 def solver(notes: list[str], **fields: Value) -> str:

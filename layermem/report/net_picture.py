@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from layermem.graph.net import Net, Node
 from layermem.graph.ops import DATA, Op
 from layermem.layers.data import FEEDS
+from layermem.layers.known_types import family_of
 from layermem.proto.schema import Message, enum_name
 from layermem.report.decisions import FREED, FUSED, BufferDecision, buffer_decisions, forward_ops
 from layermem.report.folding import Fold, find_folds
@@ -29,12 +30,6 @@ from layermem.utils.units import format_bytes, format_seconds
 TOPS_SHOWN = 3
 LONG = 8  # ranks that any wire may span
 CROWDED = 12  # from this number of wires at a box on, long ones are cut
-FAMILIES = {  # families of layer types; the first three and the rest have hues of Caffe's draw_net.py
-    "convolution": ("Convolution", "Deconvolution", "ConvolutionDepthwise", "DepthwiseConvolution", "Im2col"),
-    "pooling": ("Pooling", "SPP", "ROIPooling", "PSROIPooling", "Upsample"),
-    "inner product": ("InnerProduct", "Embed"),
-    "normalization": ("BatchNorm", "Scale", "Bias", "BN", "LRN", "MVN", "Normalize"),
-}
 
 
 @dataclass(frozen=True)
@@ -140,7 +135,7 @@ def message_picture(message: Message, *, rates: bool = False) -> NetPicture:
     read = {blob for layer in message.layer for blob in layer.bottom}
     for index, layer in enumerate(message.layer):
         lr = f", lr {' '.join(f'{param.lr_mult:g}' for param in layer.param)}" if rates and layer.param else ""
-        line = BoxLine(layer.name, _detail(layer) + lr, _family(layer.type))
+        line = BoxLine(layer.name, _detail(layer) + lr, family_of(layer.type))
         in_place = bool(layer.top) and set(layer.top) <= set(layer.bottom)
         ends = not layer.bottom or not read.intersection(layer.top)
         tops = () if in_place else tuple(BoxLine(top, "") for top in layer.top)
@@ -158,7 +153,7 @@ def message_picture(message: Message, *, rates: bool = False) -> NetPicture:
 
 def _box(op: Op, net: Net, nodes: dict[str, Node], decisions: Mapping[str, BufferDecision], read: set[str]) -> NetBox:
     members = [nodes[name] for name in op.layers]
-    lines = tuple(BoxLine(node.layer.name, _detail(node.layer.param), _family(node.layer.type)) for node in members)
+    lines = tuple(BoxLine(node.layer.name, _detail(node.layer.param), family_of(node.layer.type)) for node in members)
     tops = [buffer for role, buffer in op.roles.items() if role[0] == "y" and role[1:].isdigit()]
     shown = [
         BoxLine(
@@ -199,14 +194,6 @@ def _tooltip(
 def _blob_text(name: str, net: Net, decision: BufferDecision) -> str:
     over = f", in place of {decision.in_place_of}" if decision.in_place_of else ""
     return f"blob {name}: {net.blobs[name]}, {format_bytes(decision.nbytes)}, {decision.decision}{over}"
-
-
-def _family(kind: str) -> str:
-    if kind in FEEDS:
-        return "input"
-    if kind.endswith("Loss") or kind in ("Accuracy", "SoftmaxWithLoss"):
-        return "loss"
-    return next((family for family, kinds in FAMILIES.items() if kind in kinds), "other")
 
 
 def _detail(param: Message) -> str:

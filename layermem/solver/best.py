@@ -25,8 +25,6 @@ from layermem.solver.engine import Engine
 from layermem.solver.progress import Progress, write_weights
 from layermem.solver.snapshot import SavedBest, best_path
 
-HIGHER = ("Accuracy", "DetectionEvaluate")  # layers whose output is better if it is higher
-
 
 @dataclass(frozen=True)
 class Criterion:
@@ -50,7 +48,7 @@ def criterion_of(file: SolverFile, tests: Sequence[Net]) -> Criterion | None:
     if not tests or not param.test_interval:
         raise file.error(field, f"has {field} and no tests; add test_iter and test_interval, or remove it")
     outputs = [each for each in reported(tests[0]) if each.output]
-    scores = [top for node in tests[0].nodes if node.layer.type in HIGHER for top in node.layer.param.top]
+    scores = [top for node in tests[0].nodes if node.layer.is_score for top in node.layer.param.top]
     for name in scores:
         if any(each.name == name for each in outputs):
             return Criterion(name, higher=True)

@@ -14,29 +14,28 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
 
-AXIS_OF = {"Accuracy": ("accuracy_param", "accuracy_param"), "SoftmaxWithLoss": ("softmax_param", "loss_param")}
-
 
 class Confusion:
     """The counts of one net.  InputError if it has no layer that compares scores with labels."""
 
     def __init__(self, net: Net):
-        nodes = [node for kind in AXIS_OF for node in net.nodes if node.layer.type == kind]
+        nodes = [node for node in net.nodes if node.layer.compares_classes]
         if not nodes:
-            what = f"has no {' and no '.join(AXIS_OF)} layer, so it has no classes to compare; add one in phase TEST"
+            what = (
+                "has no Accuracy and no SoftmaxWithLoss layer, so it has no classes to compare; add one in phase TEST"
+            )
             raise InputError(what, path=str(net.path))
-        layer = nodes[0].layer
-        self.blobs = nodes[0].bottoms
-        axis, ignored = (getattr(layer.param, block) for block in AXIS_OF[layer.type])
-        self.axis = layer.axis(axis.axis)
-        self.ignore_label = ignored.ignore_label if ignored.HasField("ignore_label") else None
-        self.classes = layer.bottoms[0].shape[self.axis]
+        node = next((node for node in nodes if node.layer.is_score), nodes[0])
+        record: Any = node.layer.record
+        self.blobs = node.bottoms
+        self.axis, self.classes, self.ignore_label = record.along, record.classes, record.ignore_label
         self.matrix = np.zeros((self.classes, self.classes), np.int64)
 
     def add(self, values: Mapping[str, np.ndarray]) -> None:

@@ -32,7 +32,6 @@ from layermem.solver.build import Nets, build_nets
 
 Data = str | Mapping[str, Any] | None  # as a user gives it: noise, a file of arrays, arrays
 NOISE = re.compile(r"noise(?::(\d{1,18}))?")
-MOVES_VALUES = {"Concat", "Crop", "Flatten", "Reshape", "Slice", "Split", "Tile"}  # tops hold values of bottoms
 
 
 def noise_seed(data: Data) -> int | None:
@@ -50,7 +49,7 @@ def index_limits(net: Net) -> dict[str, int]:
     """The exclusive limit of every blob that holds indices: the smallest limit of the layers that read it."""
     limits: dict[str, int] = {}
     for node in reversed(net.nodes):
-        tops = [limits[top] for top in node.tops if top in limits] if node.layer.type in MOVES_VALUES else []
+        tops = [limits[top] for top in node.tops if top in limits] if node.layer.moves_values else []
         for index, blob in enumerate(node.bottoms):
             limit = node.layer.index_limit(index)
             found = [*tops, *([] if limit is None else [limit]), *([limits[blob]] if blob in limits else [])]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from layermem.errors import InputError
+from layermem.layers import LAYERS
 from layermem.proto.forks import owner_name, refusal
 from layermem.proto.remedy import expected_value
 from layermem.proto.schema import LayerParameter, Message
@@ -34,7 +35,7 @@ def block_names() -> dict[str, str]:
     """Layer types and the block of each: named after the type, such as pooling_param of Pooling, or a shared one."""
     blocks = [field for field in LAYER_FIELDS.values() if field.name.endswith(SUFFIX)]
     named = {field.message_type.name.removesuffix("Parameter"): field.name for field in blocks}
-    return {**named, **dict.fromkeys(("Deconvolution", "Im2col"), named["Convolution"])}
+    return {**named, **{name: layer.window_block for name, layer in LAYERS.items() if layer.window_block}}
 
 
 BLOCKS = block_names()

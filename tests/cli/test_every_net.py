@@ -1,4 +1,4 @@
-"""Every net in prototxt/ is planned and checked.  docs/benchmarks/planning.md has planning times."""
+"""Every net of `layermem examples` is planned and checked.  docs/benchmarks/planning.md has planning times."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from layermem.api import build_net, job_of
 from layermem.backends.base import get_device
+from layermem.nets.catalog import WRITTEN_ON_REQUEST
 from layermem.planning.costs import model_costs
 from layermem.planning.job import Job
 from layermem.report.plan_report import evaluate
@@ -15,7 +16,7 @@ from layermem.solver.jobs import StepOptions, net_job
 
 DEVICE, COSTS = get_device("cpu"), model_costs("cpu")
 NETS = sorted(Path("prototxt").glob("*/*train_val.prototxt"))
-DEEP = {"lstm1000", "resnet1001", "resnet1517", "resnet2504"}
+DEEP = ("lstm1000", *WRITTEN_ON_REQUEST)
 OF_PARAMETERS = {"faster_rcnn"}  # most bytes are parameters, of one image, and no plan of `hybrid` moves those
 SMALL = [path for path in NETS if path.parent.name not in DEEP]
 SOLVERS = sorted(path for net in SMALL for path in net.parent.glob("*solver_dummy.prototxt"))
@@ -33,10 +34,10 @@ def test_every_net_is_planned_within_what_caffe_takes(path):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("path", [path for path in NETS if path not in SMALL], ids=str)
-def test_so_are_those_of_a_thousand_layers_and_more(path):
+@pytest.mark.parametrize("name", DEEP)
+def test_so_are_those_of_a_thousand_layers_and_more(name, example_nets):
     """The excluded nets differ in depth, or have a thousand steps."""
-    is_planned_within_what_caffe_takes(path)
+    is_planned_within_what_caffe_takes(example_nets / name / "train_val.prototxt")
 
 
 def is_planned_within_what_caffe_takes(path):

@@ -33,6 +33,7 @@ from layermem.cli import (
     train,
     watch,
 )
+from layermem.nets.catalog import WRITTEN_ON_REQUEST
 from tests.images import write_shapes
 
 EXAMPLES = {
@@ -125,7 +126,8 @@ def test_the_readme_says_where_the_command_is_after_make():
 
 def test_every_folder_of_nets_is_an_example_that_says_what_it_is():
     known = examples.read_examples()
-    assert set(known) == {path.parent.name for path in Path("prototxt").glob("*/*.prototxt")} | {"python_layers"}
+    folders = {path.parent.name for path in Path("prototxt").glob("*/*.prototxt")}
+    assert set(known) == folders | {"python_layers", *WRITTEN_ON_REQUEST}
     assert all(each.what and each.parameters and each.files for each in known.values())
     assert [name for name, each in known.items() if each.data == "included"] == ["digits", "python_layers"]
 
@@ -151,6 +153,13 @@ def test_the_command_that_is_printed_after_a_copy_trains_it(layermem, tmp_path, 
         ended = layermem(*words[1:], "--iterations", 2)
         assert ended.code == 0, ended.err
     assert sorted(os.listdir()) == ["nets", "out"]
+
+
+def test_a_deep_net_is_generated_beside_the_others(layermem, tmp_path):
+    assert "resnet1001: 3 files; data random" in layermem("examples", "resnet1001", "--to", tmp_path).out
+    (tmp_path / "resnet1001/solver_dummy.prototxt").unlink()
+    assert "resnet1001: 1 files" in layermem("examples", "resnet1001", "--to", tmp_path).out
+    assert "here already, unchanged" in layermem("examples", "resnet1001", "--to", tmp_path).out
 
 
 def test_a_copy_is_completed_but_never_overwritten(layermem, tmp_path, monkeypatch):

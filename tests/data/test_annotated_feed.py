@@ -146,7 +146,7 @@ def test_records_that_are_none_are_refused(tmp_path):
 
 def test_a_leveldb_gives_what_an_lmdb_gives(tmp_path):
     pytest.importorskip("plyvel")
-    from tests.data.test_leveldb_source import make_leveldb
+    from tests.data.test_leveldb_database import make_leveldb
 
     feeds = [feed_of(database(tmp_path / make.__name__, make=make)[0]) for make in (make_lmdb, make_leveldb)]
     assert feeds[0].shapes == feeds[1].shapes

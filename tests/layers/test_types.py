@@ -1,4 +1,8 @@
-"""The 61 types of BVLC Caffe: layermem has them, on every device."""
+"""The 61 types of BVLC Caffe: layermem has them, on every device; and no code outside layers/ has a table of types."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +47,34 @@ def test_a_type_has_a_case_and_kernels_on_every_device(kind):
         for step in filter(None, (layer.forward(), layer.recompute(), *layer.backward(wants_of(layer)))):
             record = step.record or layer.record
             assert all(each.implements(record, step.step) for each in (REGISTRY, cpu_kernels, cuda_kernels)), step.step
+
+
+PACKAGE = Path(__file__).resolve().parents[2] / "layermem"
+OTHER_LANGUAGES = ("layers", "proto", "integrations")  # the types themselves, and formats in which they have names
+
+
+def tables_of_types(source: str) -> Iterator[list[str]]:
+    """The layer types in each tuple, list, set or dict of a module that names several."""
+    types = {*LAYERS, *FEEDS, *COMPOSITES}
+    for node in ast.walk(ast.parse(source)):
+        members = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+        named = [each.value for each in members if isinstance(each, ast.Constant) and each.value in types]
+        if len(named) > 1:
+            yield named
+
+
+def test_what_code_needs_of_a_type_is_a_trait_of_its_class_and_in_no_table_of_names():
+    tables = {
+        path.relative_to(PACKAGE).as_posix(): named
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in OTHER_LANGUAGES
+        for named in tables_of_types(path.read_text())
+    }
+    assert not tables
+
+
+@pytest.mark.parametrize(
+    "table", ['("ReLU", "SPP")', '{"Data": 1, "Input": 2}', 'x in ["LSTM", "LRN"]', '{"Exp", "Log"}']
+)
+def test_a_table_of_types_is_found(table):
+    assert [*tables_of_types(table)]

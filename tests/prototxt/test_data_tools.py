@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,5 +1,6 @@
-"""The nets in prototxt/: complete, consistent with the numbers that Caffe prints, and reproducible."""
+"""The nets of `layermem examples`: complete, consistent with the numbers that Caffe prints, and reproducible."""
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -10,22 +11,27 @@ import pytest
 from google.protobuf import text_format
 
 from layermem.data import probe
+from layermem.nets.catalog import WRITTEN_ON_REQUEST
+from layermem.nets.prototext import NetFiles
 from layermem.proto.read import read_net, read_solver, resolve_path
 from layermem.proto.schema import TEST, TRAIN, SolverParameter
 from tests.prototxt.calculator import layers, memory_required, parameters, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOTXT = ROOT / "prototxt"
-NETS = sorted(PROTOTXT.glob("*/*train_val.prototxt"))
-SOLVERS = sorted(PROTOTXT.glob("*/*solver*.prototxt"))
+FILES = {path.relative_to(PROTOTXT).as_posix() for path in PROTOTXT.glob("*/*.prototxt")}
+FILES |= {f"{net}/{file}" for net in WRITTEN_ON_REQUEST for file in NetFiles.names}
+NETS = sorted(name for name in FILES if name.endswith("train_val.prototxt"))
+SOLVERS = sorted(FILES - {*NETS})
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(PROTOTXT))
+@pytest.fixture
+def path(request, example_nets) -> Path:
+    return example_nets / request.param
 
 
-def net(folder: str, phase: int = TRAIN) -> list:
-    return layers(PROTOTXT / folder / "train_val.prototxt", phase)
+def net(folder: str, phase: int = TRAIN, root: Path = PROTOTXT) -> list:
+    return layers(root / folder / "train_val.prototxt", phase)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +90,9 @@ def test_googlenet_has_the_published_parameters_without_its_auxiliary_losses():
 
 @pytest.mark.samples(4)
 @pytest.mark.parametrize("depth", [20, 50, 101, 152, 1001, 1517, 2504])
-def test_a_residual_net_is_as_deep_as_its_name_says(depth):
-    weighted = [each for each in net(f"resnet{depth}") if each.type in ("Convolution", "InnerProduct")]
+def test_a_residual_net_is_as_deep_as_its_name_says(depth, example_nets):
+    chosen = net(f"resnet{depth}", root=example_nets)
+    weighted = [each for each in chosen if each.type in ("Convolution", "InnerProduct")]
     shortcuts = [each for each in weighted if each.name.endswith("branch1")]
     assert len(weighted) - len(shortcuts) == depth
 
@@ -188,23 +195,23 @@ def test_mobilenets_end_in_seven_by_seven_pixels():
     assert shapes_of("mobilenet2")["conv18/project"] == (32, 320, 7, 7)
 
 
-DEEP = [path for path in NETS if path.parent.name in ("resnet1001", "resnet1517", "resnet2504")]
+DEEP = [name for name in NETS if name.startswith(WRITTEN_ON_REQUEST)]
 
 
 @pytest.mark.samples(3)
-@pytest.mark.parametrize("path", [path for path in NETS if path not in DEEP], ids=name)
+@pytest.mark.parametrize("path", [name for name in NETS if name not in DEEP], indirect=True)
 def test_a_net_is_one_to_the_reader(path):
     read_net(path)
 
 
 @pytest.mark.samples(6)
-@pytest.mark.parametrize("path", DEEP, ids=name)
+@pytest.mark.parametrize("path", DEEP, indirect=True)
 def test_so_are_those_of_a_thousand_layers_and_more(path):
     """The excluded nets differ only in depth."""
     read_net(path)
 
 
-@pytest.mark.parametrize("path", NETS, ids=name)
+@pytest.mark.parametrize("path", NETS, indirect=True)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     chosen = layers(path, phase)
@@ -225,10 +232,10 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
 
 
 OTHERWISE = ("digits", "faster_rcnn", "unet", "pspnet", "segnet", "siamese", "lstm1000", "lstm_lm", "ssd300", "ssd512")
-WITH_NOISE = [path for path in NETS if path.parent.name not in OTHERWISE]
+WITH_NOISE = [name for name in NETS if not name.startswith(OTHERWISE)]
 
 
-@pytest.mark.parametrize("path", WITH_NOISE, ids=name)
+@pytest.mark.parametrize("path", WITH_NOISE, indirect=True)
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_noise_takes_the_place_of_the_data_set_in_the_stage_dummy(path, phase):
     plain, staged = (layers(path, phase, stages) for stages in ((), ("dummy",)))
@@ -244,7 +251,7 @@ def test_noise_takes_the_place_of_images_and_boxes(folder):
     assert [each.type for each in staged[:3]] == ["DummyData", "DummyData", "Concat"]
 
 
-@pytest.mark.parametrize("path", SOLVERS, ids=name)
+@pytest.mark.parametrize("path", SOLVERS, indirect=True)
 def test_a_solver_finds_its_net_from_anywhere(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     solver = read_solver(path).message
@@ -258,10 +265,10 @@ def test_a_solver_finds_its_net_from_anywhere(path, tmp_path, monkeypatch):
     assert solver.base_lr > 0 and solver.max_iter > 0 and solver.snapshot_prefix.startswith("out/")
 
 
-def test_every_net_has_a_row_in_the_readme_with_the_right_numbers():
+def test_every_net_has_a_row_in_the_readme_with_the_right_numbers(example_nets):
     text = (PROTOTXT / "README.md").read_text()
     rows = {row[0]: row for row in re.findall(r"^\| `(\w+)`(.*?)\| ([\d,]+) \| ([\d,]+) \|$", text, re.MULTILINE)}
-    for path in NETS:
+    for path in (example_nets / name for name in NETS):
         if path.parent.name == "cifar10":  # two nets in one row, checked as text
             for result in (memory_required(layers(path, TRAIN)), sum(parameters(layers(path, TRAIN)).values())):
                 assert f"{result:,}" in text
@@ -301,13 +308,14 @@ GENERATED = {
             "vgg19",
         )
     },
-    **{f"resnet{depth}": [f"resnet{depth}"] for depth in (50, 101, 152, 1001, 1517, 2504)},
+    **{f"resnet{depth}": [f"resnet{depth}"] for depth in (50, 101, 152)},
     "resnet20": ["resnet20", "--cifar"],
 }
 
 
 def test_every_net_is_generated_or_written_by_hand():
-    assert {path.parent.name for path in NETS} == {*GENERATED, "digits", "mnist", "cifar10"}
+    made = {*GENERATED, *WRITTEN_ON_REQUEST}
+    assert {name.partition("/")[0] for name in NETS} == {*made, "digits", "mnist", "cifar10"}
 
 
 @pytest.fixture(scope="module")
@@ -329,6 +337,19 @@ def test_a_generated_net_has_the_very_bytes_of_its_files(folder, copied_tools):
     assert run(copied_tools, *GENERATED[folder]).returncode == 0
     for file in sorted((PROTOTXT / folder).glob("*.prototxt")):
         assert (copied_tools / "prototxt" / folder / file.name).read_text() == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("resnet1001", "ed1195ad6a6914544b555ad4a2961779d5552571a29929213cf64c3165f76e4d"),
+        ("resnet1517", "a25a5daa3f560836842980b94afdf2b431f4a46322bdc26b18f25d9b9af5aee2"),
+        ("resnet2504", "479bb5d484114239a44a0a10cfaf88a28d48e875a1d85f23f1ba66520f969016"),
+    ],
+)
+def test_a_net_that_has_no_files_keeps_its_bytes(name, digest, example_nets):
+    content = b"".join((example_nets / name / file).read_bytes() for file in NetFiles.names)
+    assert hashlib.sha256(content).hexdigest() == digest
 
 
 @pytest.mark.parametrize(

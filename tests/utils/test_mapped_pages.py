@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layermem.data.annotated_feed import AnnotatedLmdb
+from layermem.data.annotated_feed import annotated
 from layermem.data.datum_source import HELD_BYTES
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 from layermem.proto.schema import AnnotatedDatum
 from layermem.utils.mapped_pages import discard, release_pages, trim_heap
 from tests.data.makers import datum, images, make_lmdb
 
+AnnotatedLmdb = annotated(LmdbSource)
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="pages are counted on Linux")
 BYTES = 2**22
 

@@ -25,7 +25,7 @@ from PIL import Image
 import layermem
 from layermem.cli import main
 from layermem.data.databases import write_database
-from layermem.data.leveldb_source import LevelDbSource, has_leveldb
+from layermem.data.leveldb_database import LevelDbSource
 from layermem.graph.net import Net, NetOptions
 from layermem.integrations.onnx import export_model, load
 from layermem.interactive.solver import Solver
@@ -108,7 +108,7 @@ def corpus(folder: Path) -> None:
     sources = {"Data": "lmdb", "HDF5Data": "rows.txt", "ImageData": "images.txt", "WindowData": "windows.txt"}
     for kind, source in sources.items():
         (folder / f"{kind}.prototxt").write_text(f"{SOLVER}net_param {{ {data_net(kind, source)} }}\n")
-    if has_leveldb():
+    if LevelDbSource.is_installed():
         leveldb_corpus(folder, pictures)
     os.chdir(folder)
     derived_corpus(folder)
@@ -367,7 +367,7 @@ KINDS = {
     "label list": Kind("labels.txt", convert_images, text=True),
     "onnx": Kind("model.onnx", onnx_model, onnx_seeds),
 }
-if has_leveldb():
+if LevelDbSource.is_installed():
     KINDS |= {f"leveldb {Path(name).suffix[1:]}": Kind(name, leveldb(name)) for name in LEVELDB_FILES}
 
 

@@ -1,40 +1,15 @@
-"""The cuda device and its kernels, one file per family.  Importing this package registers them all; PyCUDA and a GPU
-are needed only when the device first runs."""
+"""The cuda device and its kernels, one file per family.  Importing this package imports, and so registers, them all;
+PyCUDA and a GPU are needed only when the device first runs."""
 
-from layermem.backends.cuda import (  # noqa: F401  registers their kernels
-    activation,
-    affine_norm,
-    axpy,
-    communication,
-    convolution,
-    convolution_nd,
-    dropout,
-    eltwise,
-    gather,
-    host,
-    im2col,
-    images,
-    inner_product,
-    inner_product_update,
-    l2norm,
-    loss,
-    mvn,
-    normalization,
-    parameter,
-    permute,
-    pooling,
-    prior_box,
-    recurrent,
-    reduction,
-    resize,
-    roi_pooling,
-    scale,
-    shape,
-    softmax,
-    update,
-    upsample,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaDevice", "cuda_kernels"]
+PROGRAM = "selftest"  # which `python -m` imports itself
+
+for module in iter_modules(__path__):
+    if not module.ispkg and module.name != PROGRAM:
+        import_module(f"{__name__}.{module.name}")

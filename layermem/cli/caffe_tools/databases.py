@@ -14,31 +14,22 @@ import numpy as np
 
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
-from layermem.data.database import open_database
-from layermem.data.databases import (
-    ImageOptions,
-    Record,
-    image_records,
-    image_rows,
-    mean_content,
-    mean_image,
-    write_database,
-)
+from layermem.data.database import DEFAULT, database_kind, database_names, open_database
+from layermem.data.databases import ImageOptions, image_records, image_rows, mean_content, mean_image, write_database
+from layermem.data.datum_source import Record
 from layermem.data.raw_datasets import cifar_records, mnist_records, read_mnist, siamese_records
 from layermem.errors import InputError
 from layermem.report.log import number
 from layermem.utils.files import write_atomically
 
-OPENED = {"lmdb": "db_lmdb.cpp:35", "leveldb": "db_leveldb.cpp:18"}  # the place of a line of the log
 SEED = 0  # of random orders and pairs; Caffe's differ from run to run
 NOTED = 1000  # records between two lines of the log
-BACKEND = Flag("backend", "lmdb", "lmdb or leveldb")
+BACKEND = Flag("backend", DEFAULT, " or ".join(database_names()))
 
 
 def backend(name: str) -> str:
     """Return the name of a kind of database; InputError for others."""
-    if name not in OPENED:
-        raise InputError(f"unknown database backend '{name}'; use lmdb or leveldb")
+    database_kind(name)
     return name
 
 
@@ -137,7 +128,7 @@ def _write(call: Call, out: str, records: Iterable[Record], kind: str, place: st
 
 
 def _log_opened(call: Call, kind: str, path: str) -> None:
-    call.log.write(f"Opened {kind} {path}", OPENED[kind])
+    call.log.write(f"Opened {kind} {path}", database_kind(kind).log_place)
 
 
 PROGRAMS = {

@@ -17,7 +17,8 @@ import numpy as np
 from layermem.cli.caffe_tools.databases import NOTED, backend
 from layermem.cli.caffe_tools.devices import choose
 from layermem.cli.caffe_tools.program import Call, Program
-from layermem.data.databases import Record, new_database
+from layermem.data.databases import new_database
+from layermem.data.datum_source import Record
 from layermem.errors import InputError
 from layermem.interactive.net import Net
 from layermem.proto.schema import Datum

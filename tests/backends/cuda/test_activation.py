@@ -5,39 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layermem.ops import Pointwise
 from tests.backends.cuda.harness import Case, layer_of
+from tests.cases import select
 from tests.layers.harness import with_saved
 
 SHAPES = [(2, 3, 7, 5), (3, 36), (1, 20, 13, 9), (5,), (4100,)]
-LAYERS = {
-    "ReLU": 'type: "ReLU"',
-    "leaky ReLU": 'type: "ReLU" relu_param { negative_slope: 0.1 }',
-    "Clip": 'type: "Clip" clip_param { min: -0.5 max: 1 }',
-    "ELU": 'type: "ELU" elu_param { alpha: 1.5 }',
-    "Sigmoid": 'type: "Sigmoid"',
-    "TanH": 'type: "TanH"',
-    "AbsVal": 'type: "AbsVal"',
-    "square": 'type: "Power" power_param { power: 2 scale: 0.5 shift: 1 }',
-    "cube": 'type: "Power" power_param { power: 3 scale: 0.5 shift: 1 }',
-    "linear Power": 'type: "Power" power_param { scale: 0.5 shift: 1 }',
-    "Exp": 'type: "Exp" exp_param { base: 2 scale: 0.5 shift: 1 }',
-    "Log": 'type: "Log" log_param { base: 3 scale: 0.5 shift: 9 }',
-    "BNLL": 'type: "BNLL"',
-    "Swish": 'type: "Swish" swish_param { beta: 0.7 }',
-    "Threshold": 'type: "Threshold" threshold_param { threshold: 0.25 }',
-}
+CASES = [case for case in select("medium", formula=True) if isinstance(case.layer().record, Pointwise)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", LAYERS)
-def test_values_and_slopes_agree_with_double_precision(name, shape, rng):
-    Case(layer_of(LAYERS[name], shape), [rng.standard_normal(shape)], rng=rng).check()
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_values_and_slopes_agree_with_double_precision(case, shape, rng):
+    layer = case.at(shape).layer()
+    Case(layer, case.inputs(layer, rng)[0], rng=rng).check()
 
 
 @pytest.mark.parametrize("kept", ["x0", "y0"])
-@pytest.mark.parametrize("name", ["ReLU", "Clip"])
-def test_a_derivative_may_come_from_a_blob_that_is_saved_anyway(name, kept, rng):
-    layer = layer_of(LAYERS[name], (3, 5, 4, 3))
+@pytest.mark.parametrize("text", ['type: "ReLU"', 'type: "Clip" clip_param { min: -0.5 max: 1 }'])
+def test_a_derivative_may_come_from_a_blob_that_is_saved_anyway(text, kept, rng):
+    layer = layer_of(text, (3, 5, 4, 3))
     with_saved(layer, frozenset({kept}))
     Case(layer, [rng.standard_normal((3, 5, 4, 3))], rng=rng).check()
 

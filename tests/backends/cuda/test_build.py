@@ -9,6 +9,7 @@ import shutil
 import stat
 import struct
 import sys
+from fnmatch import fnmatchcase
 
 import pytest
 from setuptools import Distribution
@@ -216,6 +217,38 @@ WITH_KERNELS = [
     for path in sorted(SOURCES.glob("*.cu*"))
     if path.name not in DEFINES_KERNELS and re.search(r"LM_KERNEL(_\w+)?\(", path.read_text(encoding="utf-8"))
 ]
+
+
+KERNEL = re.compile(r"LM_(?:KERNEL|KERNEL_OF_ELEMENTS|DIRECT)\((\w[\w#]*)")
+LAUNCH = re.compile(r"launch\b.*?(\bgrid\b.*\bblock\b|pointwise\.cuh|\bas \w+_\w+)", re.DOTALL)
+
+
+def kernels_in(source: str) -> set[str]:
+    """Names of the kernels of a file, without what access and element type add; what macros insert is a *."""
+    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("//", "#define LM_DIRECT"))]
+    names = {name for name in KERNEL.findall("\n".join(lines)) if name != "name" and not name.startswith("name##_bf")}
+    names -= {"name##_fp16"}
+    return {re.sub(r"(_v(\d+|\*)|_bf16|_fp16)+$", "", re.sub(r"#*\b(name|tile|V)\b#*|##", "*", name)) for name in names}
+
+
+def without_head(source: str) -> list[str]:
+    """The kernels that no comment with a launch and a shape names."""
+    comments = re.findall(r"(?:^ *//.*\n)+", source, re.MULTILINE)
+    heads = [each for each in comments if LAUNCH.search(each) and re.search(r"\[.+\]|no blob", each)]
+    words = {word for head in heads for word in re.findall(r"[\w*]{4,}", head) if word.strip("*")}
+    return sorted(name for name in kernels_in(source) if not any(fnmatchcase(name, word) for word in words))
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.name)
+def test_a_comment_states_the_shapes_and_the_launch_of_each_kernel(path):
+    assert not without_head(path.read_text(encoding="utf-8"))
+
+
+def test_a_kernel_without_such_a_comment_is_found():
+    head = "// fill: y [count] written     launch   grid ceil(count / 256), block 256\n"
+    kernels = "LM_KERNEL(fill, Args, p, 256) {}\nLM_KERNEL_OF_ELEMENTS(fill_all_v4, Args, 256, of)\n"
+    assert without_head(head + kernels) == ["fill_all"] and without_head(kernels) == ["fill", "fill_all"]
+    assert without_head(head.replace("[count] ", "") + kernels) == ["fill", "fill_all"]  # no shape
 
 
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.name)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layermem.data import leveldb_source
+from layermem.data import leveldb_database
 from layermem.data.databases import mean_image, write_database
-from layermem.data.leveldb_source import LevelDbSource
+from layermem.data.leveldb_database import LevelDbSource
 from layermem.data.opening import open_feed
 from layermem.data.probing import probe
 from layermem.errors import InputError
@@ -78,7 +78,7 @@ def test_readers_of_one_process_share_a_leveldb_and_another_process_is_refused(f
     a.close()  # twice is no harm
     assert b.read(2)[1].tolist() == [0, 1]
     code = (
-        "import sys; from pathlib import Path; from layermem.data.leveldb_source import LevelDbSource\n"
+        "import sys; from pathlib import Path; from layermem.data.leveldb_database import LevelDbSource\n"
         "try: LevelDbSource(Path(sys.argv[1]), labels=True)\n"
         "except Exception as error: print(error)"
     )
@@ -123,7 +123,7 @@ def test_a_folder_without_leveldb_records_is_refused_and_nothing_is_written(tmp_
 
 
 def test_without_its_package_a_leveldb_is_refused_with_what_to_install(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(leveldb_source, "plyvel", None)
+    monkeypatch.setattr(leveldb_database, "plyvel", None)
     with pytest.raises(InputError, match=r"pip install 'layermem\[leveldb\]', or convert it to LMDB"):
         LevelDbSource(folder, labels=True)
     with pytest.raises(InputError, match=r"needs the package plyvel; install it with `pip install 'layermem"):

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from layermem.data.feed import ImageFeed
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 from layermem.data.prefetch import Prefetch
 from layermem.data.transform import Transform
 from layermem.errors import InputError
@@ -86,7 +86,7 @@ READ_ONLY = """
 import os, sys
 from contextlib import closing
 from pathlib import Path
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 
 if os.getuid() == 0:
     os.setuid(65534)  # root may write anywhere
@@ -128,7 +128,7 @@ READ = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 
 source = LmdbSource(Path(sys.argv[1]), labels=True)
 for _ in range(150):
@@ -158,7 +158,7 @@ FORKED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from layermem.data.lmdb_source import LmdbSource
+from layermem.data.lmdb_database import LmdbSource
 
 source = LmdbSource(Path(sys.argv[1]), labels=True)
 source.read(3)
@@ -281,6 +281,17 @@ def test_a_folder_without_an_lmdb_is_refused(tmp_path):
         LmdbSource(tmp_path, labels=False)
 
 
+def test_an_open_lmdb_that_was_damaged_in_its_place_is_not_opened_again(tmp_path):
+    folder, _ = digits_like(tmp_path / "db")
+    with closing(LmdbSource(folder, labels=False)):
+        content = (folder / "data.mdb").read_bytes()
+        with open(folder / "data.mdb", "r+b") as file:
+            file.seek(4096)
+            file.write(bytes(8) + content[4096:-8])  # the root page of the last transaction has moved
+        with pytest.raises(InputError, match=r"is damaged \(.*\); make it again"):
+            LmdbSource(folder, labels=False)
+
+
 def test_an_lmdb_that_was_cut_short_is_refused_before_it_kills_the_process(tmp_path):
     folder, _ = digits_like(tmp_path / "db", count=200)
     file = folder / "data.mdb"
@@ -297,7 +308,7 @@ def test_a_state_of_another_data_set_is_refused(tmp_path):
 
 
 def test_without_its_package_only_those_who_open_an_lmdb_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("layermem.data.lmdb_source.lmdb", None)
+    monkeypatch.setattr("layermem.data.lmdb_database.lmdb", None)
     with pytest.raises(InputError, match="pip install lmdb"):
         LmdbSource(tmp_path, labels=True)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layermem.data.datum_source import DatumSource
+from layermem.data.datum_source import DatumSource, Record, Write, database
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
 
@@ -23,7 +23,6 @@ try:
 except ImportError:  # optional; only nets that read a LevelDB need it
     plyvel = None
 
-INSTALL = "pip install 'layermem[leveldb]'"
 CURRENT = "CURRENT"  # a file that every LevelDB has
 LOCK = "LOCK"  # a file that every open LevelDB has and keeps locked
 FileId = tuple[int, ...]  # device, inode and time of LOCK: a folder that is made again has another one
@@ -31,28 +30,36 @@ _databases: dict[FileId, tuple[Any, str, int]] = {}  # (database, the name used 
 _lock = threading.Lock()
 
 
-def has_leveldb() -> bool:
-    """Whether the package is installed."""
-    return plyvel is not None
-
-
-@contextmanager
-def new_leveldb(folder: Path) -> Iterator[Any]:
-    """A new database with the options of Caffe; every error of the library becomes an OSError."""
-    options = {"block_size": 65536, "write_buffer_size": 2**28, "max_open_files": 100}
-    try:
-        with plyvel.DB(os.fsencode(folder), create_if_missing=True, **options) as database:
-            yield database
-    except plyvel.Error as error:
-        raise OSError(_reason(error)) from None
-
-
-def is_leveldb(folder: Path) -> bool:
-    return os.path.exists(folder / CURRENT)
-
-
+@database
 class LevelDbSource(DatumSource):
     kind = "LevelDB"
+    package, install = "plyvel", "pip install 'layermem[leveldb]'"
+    log_place = "db_leveldb.cpp:18"
+
+    @classmethod
+    def holds(cls, path: Path) -> bool:
+        return os.path.exists(path / CURRENT)
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return plyvel is not None
+
+    @classmethod
+    @contextmanager
+    def writing(cls, folder: Path) -> Iterator[Write]:
+        """The options are those of Caffe."""
+        options = {"block_size": 65536, "write_buffer_size": 2**28, "max_open_files": 100}
+        try:
+            with plyvel.DB(os.fsencode(folder), create_if_missing=True, **options) as database:
+
+                def write(records: list[Record]) -> None:
+                    with database.write_batch() as batch:
+                        for key, datum in records:
+                            batch.put(key, datum.SerializeToString())
+
+                yield write
+        except plyvel.Error as error:
+            raise OSError(_reason(error)) from None
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
@@ -204,11 +211,12 @@ def _release(key: FileId) -> None:
 
 
 def _open(resolved: Path, name: str, path: Path) -> Any:
-    if not is_leveldb(resolved):  # opening would create files
+    if not LevelDbSource.holds(resolved):  # opening would create files
         what = f"is not a LevelDB, or is damaged (there is no file {CURRENT}); make it again"
         raise InputError(what, path=str(path))
     if plyvel is None:
-        what = f"is a LevelDB, and the Python package for it is missing; install it: {INSTALL}, or convert it to LMDB"
+        what = "is a LevelDB, and the Python package for it is missing; install it: "
+        what += f"{LevelDbSource.install}, or convert it to LMDB"
         raise InputError(what, path=str(path))
     try:
         return plyvel.DB(os.fsencode(name), create_if_missing=False, paranoid_checks=True)

@@ -15,13 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from layermem.data.datum_source import DatumSource
+from layermem.data.datum_source import DatumSource, Record, Write, database
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
-from layermem.utils.input_files import unreadable
+from layermem.utils.input_files import exists, unreadable
 from layermem.utils.open_file import Identity, identity
 
 try:
@@ -29,14 +29,42 @@ try:
 except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
+MAP_SIZE = 1 << 40  # limit of a new file, as in Caffe; the file is only as long as its content
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # errors of file systems without locks
 FileId = tuple[int, int]  # device and inode, unique while the file is open
 _environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file: (environment, reference count)
 _lock = threading.Lock()  # LMDB allows one environment per process and file
 
 
+@database
 class LmdbSource(DatumSource):
     kind = "LMDB"
+    package, install = "lmdb", "pip install lmdb"
+    log_place = "db_lmdb.cpp:35"
+
+    @classmethod
+    def holds(cls, path: Path) -> bool:
+        return exists(path / "data.mdb") or os.path.isfile(path)
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return lmdb is not None
+
+    @classmethod
+    @contextmanager
+    def writing(cls, folder: Path) -> Iterator[Write]:
+        try:
+            with closing(lmdb.open(os.fsencode(folder), map_size=MAP_SIZE)) as environment:
+
+                def write(records: list[Record]) -> None:
+                    with environment.begin(write=True) as transaction:
+                        for key, datum in records:
+                            transaction.put(key, datum.SerializeToString(), append=True)
+
+                yield write
+        except lmdb.Error as error:
+            raise OSError(str(error)) from None
+        (folder / "lock.mdb").unlink(missing_ok=True)
 
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None, skip: int = 0):
         super().__init__(path, labels=labels, color=color)
@@ -144,7 +172,11 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
             raise unreadable(path, "LMDB", error) from None
         except lmdb.Error as error:
             raise _refusal(error, path) from None
-        if fault := _fault(env, file, key):
+        try:
+            fault = _fault(env, file, key)
+        except lmdb.Error as error:
+            fault = f"is damaged ({error}); make it again"
+        if fault:
             if not users:
                 env.close()
             raise InputError(fault, path=str(path))
