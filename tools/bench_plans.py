@@ -164,7 +164,7 @@ class StepRow:
             return f"needs {mib(self.report.minimum_bytes)}"
         return format_change(self.report.seconds / self.base.job.baseline_seconds - 1)
 
-    def rectified(self) -> str:
+    def of_relus(self) -> str:
         """The share of the bytes copied to the host that a ReLU computed; only such bytes have zeros to leave out."""
         train = self.report.program.train
         sources = [train.residencies[each.reads[0]].buffer for each in train.instructions if each.kind == OFFLOAD]
@@ -228,7 +228,7 @@ RESULTS: dict[str, Callable[[StepRow], str]] = {
     "run again": lambda step: step.where_it_fits(lambda it: str(it.recomputed_ops)),
     "base": lambda step: step.where_it_fits(lambda it: it.base),
     "slices chosen": lambda step: step.where_it_fits(lambda it: str(it.slices or "off")),
-    "of copies": lambda step: step.where_it_fits(lambda _: step.rectified()),
+    "of copies": lambda step: step.where_it_fits(lambda _: step.of_relus()),
     "exposed, ms": StepRow.exposed,
     "efficiency": StepRow.efficiency,
     "fragmentation": StepRow.fragmentation,

@@ -152,7 +152,8 @@ def copy(example: Example, target: Path) -> list[str]:
         write_atomically(target / name, contents[name])
     if not missing:
         return [f"{target}: here already, unchanged", f"train it: {example.command(target)}"]
-    return [f"{target}: {len(missing)} files; data {example.data}", f"train it: {example.command(target)}"]
+    files = f"{len(missing)} file{'s' * (len(missing) != 1)}"
+    return [f"{target}: {files}; data {example.data}", f"train it: {example.command(target)}"]
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""What a graph asks of the device that it is made for, which graphs do not import: backends/base.py says what each
-member means.  Sizes and workspaces are the device's answers, so a graph belongs to one device."""
+"""The device that a graph is made for, as graphs see it; backends/base.py says what each member means.  Sizes and
+workspaces are the device's answers, so a graph belongs to one device."""
 
 from __future__ import annotations
 
