@@ -32,7 +32,16 @@ from layermem.solver.build import Nets, build_nets
 
 Data = str | Mapping[str, Any] | None  # as a user gives it: noise, a file of arrays, arrays
 NOISE = re.compile(r"noise(?::(\d{1,18}))?")
-MOVES_VALUES = {"Concat", "Crop", "Flatten", "Reshape", "Slice", "Split", "Tile"}  # tops hold values of bottoms
+MOVES_VALUES = {
+    "Concat",
+    "Crop",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Tile",
+    "TimeSlice",
+}  # tops hold values of bottoms
 
 
 def noise_seed(data: Data) -> int | None:
