@@ -11,8 +11,8 @@ The layers of Caffe's unrolled net replace an LSTM or RNN, named `lstm/unit_1`, 
 planners see every time step.
 
 blocks    W_xc x of a block of consecutive steps is one inner product: `lstm/W_xc_x` of the first block,
-          `lstm/W_xc_x_from_9` of the block that begins with step 9.  The least number of steps with BLOCK_ROWS rows is
-          a block, so the sums of a gradient depend on shapes alone.  Backward adds the gradient of W_xc up from the
+          `lstm/W_xc_x_from_9` of the block that begins with step 9.  There are as many blocks as have BLOCK_ROWS rows
+          each, so the sums of a gradient depend on shapes alone.  Backward adds the gradient of W_xc up from the
           last block to the first, as that of W_hc from the last step to the first.  TimeSlice cuts x into blocks;
           where x is the top of another LSTM or RNN, graph/time_blocks.py removes it
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from layermem import ops
 from layermem.errors import InputError
@@ -177,8 +178,9 @@ class Unrolled:
         self.static = len(bottoms) - self.exposed == 3
         self.steps, self.items, self.outputs = self._sizes(bottoms)
         self.times = range(1, self.steps + 1)
-        size = -(-BLOCK_ROWS // self.items)
-        self.blocks = [self.times[first : first + size] for first in range(0, self.steps, size)]
+        count = max(1, self.steps // -(-BLOCK_ROWS // self.items))
+        ends = [self.steps * number // count for number in range(count + 1)]
+        self.blocks = [self.times[begin:end] for begin, end in pairwise(ends)]
         self.gates, self.p = gates * p.num_output, p
         self.propagate = list(whole.propagate_down) or [True] * len(bottoms)
 
