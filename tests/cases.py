@@ -954,6 +954,7 @@ add("LSTMUnit of any cont", 'type: "LSTMUnit"', medium=unit(4, 3))
 STATE = 'input_param { shape { dim: 1 dim: 3 dim: 5 } } param { name: "s" }'
 add("StateRead", f'type: "StateRead" {STATE}', small=[], medium=[])
 add("StateWrite", 'type: "StateWrite" param { name: "s" }', small=[(1, 3, 5)], medium=[(1, 3, 5)])
+add("TimeSlice", 'type: "TimeSlice" top: "a" top: "b" slice_param { axis: 0 slice_point: 2 }', medium=(5, 3, 7))
 add("Exposed", 'type: "Exposed"', small=[(1, 3, 5)], medium=[(1, 3, 5)])
 
 # -- reductions ----------------------------------------------------------------------------------------------------

@@ -179,6 +179,9 @@ class _Slices(Items):
         backward = self.whole.of_kind(BACKWARD)
         if backward and not any(op.name in names for op in backward):
             raise InputError(f"has no gradients in layers {self.cut.first}..{self.cut.last} to slice; {OTHERWISE}")
+        for op in self.whole.ops:
+            if op.name in names and (what := self.along(op).refusal):
+                raise self.refusal(op, what)
         late = self._late_sums(names)
         return Partition(self.whole, self, names - late, self.device, self.nodes, late)
 

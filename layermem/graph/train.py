@@ -37,6 +37,7 @@ from layermem.graph.ops import (
     Op,
 )
 from layermem.graph.rewrite import BOTTOM_MASK, offer_updates
+from layermem.graph.time_blocks import in_time_blocks
 from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
@@ -81,7 +82,8 @@ def train_graph(
     """
     warnings = (*net_warnings(net), *inplace_hazards(net, wants_of(net, op_nodes(net), force_backward=force_backward)))
     apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
-    nodes = fuse(op_nodes(net), device.fusions, {*(outputs or ()), *apart, *_tops(net, unfused)})
+    apart |= {*(outputs or ()), *_tops(net, unfused)}
+    nodes = fuse(in_time_blocks(op_nodes(net), apart), device.fusions, apart)
     needs = needs_of(net, nodes, force_backward=force_backward)
     build = GraphBuilder(net, nodes, device, needs, rule is None)
     build.forward(outputs)
@@ -102,7 +104,7 @@ def forward_graph(
 ) -> Graph:
     """A forward pass; nothing is stashed for a backward.  `keep` and `unfused` are as for train_graph."""
     apart = {*(outputs or ()), *(net.blob_version(name) for name in keep), *_tops(net, unfused)}
-    nodes = fuse(op_nodes(net), device.fusions, apart)
+    nodes = fuse(in_time_blocks(op_nodes(net), apart), device.fusions, apart)
     build = GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
     build.hold_blobs(keep, FORWARD)

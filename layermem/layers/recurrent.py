@@ -8,7 +8,13 @@
           parameters W_xh (D,K), b_h (D), [W_xh_static (D,S)], W_hh (D,D), W_ho (D,D), b_o (D)
 
 The layers of Caffe's unrolled net replace an LSTM or RNN, named `lstm/unit_1`, `lstm/gate_input_1` and so on, so that
-planners see every time step.  W_xc x of all steps is one inner product.
+planners see every time step.
+
+blocks    W_xc x of a block of consecutive steps is one inner product: `lstm/W_xc_x` of the first block,
+          `lstm/W_xc_x_from_9` of the block that begins with step 9.  There are as many blocks as have BLOCK_ROWS rows
+          each, so the sums of a gradient depend on shapes alone.  Backward adds the gradient of W_xc up from the
+          last block to the first, as that of W_hc from the last step to the first.  TimeSlice cuts x into blocks;
+          where x is the top of another LSTM or RNN, graph/time_blocks.py removes it
 
 state     h_0 and c_0 come from the previous step of the net, zeros at first.  StateRead copies the state to a blob,
           which the step keeps (it is not recomputed), and StateWrite sets it as soon as h_T is computed, once a step
@@ -20,17 +26,20 @@ source    Caffe recurrent_layer.cpp, lstm_layer.cpp, lstm_unit_layer.cpp, rnn_la
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
 from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer
 from layermem.layers.composite import composite
+from layermem.layers.shape import Slice
 from layermem.proto import schema
 
 MAX_STEPS = 10_000  # of a sequence, each of which is several ops: planning these takes half a minute
+BLOCK_ROWS = 1024  # of an inner product of x: with fewer, reading the weights and adding up their gradient take longer
 RECURRENT = ("LSTM", "RNN")  # layers unrolled here: axis 0 of their bottoms is time, axis 1 the items
 
 
@@ -142,6 +151,15 @@ class Exposed(Layer):
         return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),))
 
 
+@layer("TimeSlice", part=True)
+class TimeSlice(Slice):
+    """x [T,N,K..] cut into blocks of time steps, each of which an inner product reads."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.shares_data = self.shares_diff = True  # Caffe's inner product reads x itself
+
+
 # -- unrolling ---------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +179,10 @@ class Unrolled:
             raise InputError("has num_output 0; set recurrent_param { num_output } to at least 1")
         self.static = len(bottoms) - self.exposed == 3
         self.steps, self.items, self.outputs = self._sizes(bottoms)
+        self.times = range(1, self.steps + 1)
+        count = max(1, self.steps // -(-BLOCK_ROWS // self.items))
+        ends = [self.steps * number // count for number in range(count + 1)]
+        self.blocks = [self.times[begin:end] for begin, end in pairwise(ends)]
         self.gates, self.p = gates * p.num_output, p
         self.propagate = list(whole.propagate_down) or [True] * len(bottoms)
 
@@ -263,22 +285,52 @@ class Unrolled:
             return str(self.whole.bottom[len(self.bottoms) - self.exposed + self.states.index(name)])
         return self.name(f"{name}_{step}")
 
-    def inputs(self, product: str, static: str) -> Iterator[Message]:
-        """Yield parts that split cont by steps, compute the inner product of x for all steps and split it, and compute
-        the inner product of the static input."""
-        yield self.cut("cont_slice", self.whole.bottom[1], "cont", propagate=False)
-        yield self.product(product, self.whole.bottom[0], 0, "", bias=True, propagate=self.propagate[0])
-        if self.static:
-            flat = self.product(f"{static}_flat", self.whole.bottom[2], 2, "", axis=1, propagate=self.propagate[2])
-            yield flat
-            shaped = self.part(static, "Reshape", flat.top)
-            shaped.reshape_param.shape.dim.extend((1, -1, self.gates))
-            yield shaped
-        yield self.cut(f"{product}_slice", self.name(product), product)
+    def parts(
+        self, product: str, static: str, blob: str, step: Callable[[int], Iterator[Message]]
+    ) -> Iterator[Message]:
+        """Yield all parts: `step` yields those of a time step; its `blob` is the step's part of the top.  The product
+        cont_t h_{t-1} follows step t-1, so that every other reader of h_{t-1} comes behind it."""
+        yield from self.hidden()
+        yield self.cut("cont_slice", "Slice", self.whole.bottom[1], [f"cont_{t}" for t in self.times], propagate=False)
+        if len(self.blocks) > 1:
+            yield self.cut_into_blocks()
+        yield self.continued(1)
+        for block in self.blocks:
+            yield from self.block_input(product, block)
+            if self.static and block is self.blocks[0]:
+                yield from self.static_input(static)
+            for t in block:
+                yield from step(t)
+                if t < self.steps:
+                    yield self.continued(t + 1)
+        yield from self.results(blob)
 
-    def cut(self, name: str, bottom: str, blob: str, *, propagate: bool = True) -> Message:
-        """A part that splits a blob of all steps into one per step."""
-        part = self.part(name, "Slice", [bottom], *(self.name(f"{blob}_{t}") for t in range(1, self.steps + 1)))
+    def cut_into_blocks(self) -> Message:
+        tops = [f"x_from_{block[0]}" for block in self.blocks]
+        part = self.cut("x_slice", "TimeSlice", self.whole.bottom[0], tops, propagate=self.propagate[0])
+        part.slice_param.slice_point.extend(block[0] - 1 for block in self.blocks[1:])
+        return part
+
+    def static_input(self, name: str) -> Iterator[Message]:
+        flat = self.product(f"{name}_flat", self.whole.bottom[2], 2, "", axis=1, propagate=self.propagate[2])
+        yield flat
+        shaped = self.part(name, "Reshape", flat.top)
+        shaped.reshape_param.shape.dim.extend((1, -1, self.gates))
+        yield shaped
+
+    def block_input(self, product: str, block: range) -> Iterator[Message]:
+        """Yield the inner product of x for a block of steps, and a part that cuts it into steps."""
+        first = block[0]
+        name = product if first == 1 else f"{product}_from_{first}"
+        x = self.whole.bottom[0] if len(self.blocks) == 1 else self.name(f"x_from_{first}")
+        weights = product.removesuffix("_x")
+        shared = f"{weights} b_{weights[-1]}"  # W_xc and b_c, W_xh and b_h
+        yield self.product(name, x, 0, shared, bias=True, propagate=self.propagate[0])
+        yield self.cut(f"{name}_slice", "Slice", self.name(name), [f"{product}_{t}" for t in block])
+
+    def cut(self, name: str, kind: str, bottom: str, tops: Sequence[str], *, propagate: bool = True) -> Message:
+        """A part that splits a blob along the time steps, into equal parts unless the caller names others."""
+        part = self.part(name, kind, [bottom], *(self.name(top) for top in tops))
         part.slice_param.axis = 0
         part.propagate_down.append(propagate)
         return part
@@ -307,7 +359,7 @@ class Unrolled:
                 part.ClearField("top")
                 part.param.add(name=self.name(name))
             yield part
-        joined = self.part("joined", "Concat", [self.name(f"{blob}_{t}") for t in range(1, self.steps + 1)])
+        joined = self.part("joined", "Concat", [self.name(f"{blob}_{t}") for t in self.times])
         joined.concat_param.axis = 0
         joined.name = self.whole.name
         joined.top[:] = self.whole.top[:1]
@@ -319,32 +371,30 @@ class Unrolled:
 def lstm(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     net = Unrolled(whole, bottoms, ("h", "c"), gates=4)
     net.check_params(3 + net.static)
-    yield from net.hidden()
-    yield from net.inputs("W_xc_x", "W_xc_x_static")
-    for t in range(1, net.steps + 1):
-        yield net.continued(t)
+    static = ["W_xc_x_static"] * net.static
+
+    def step(t: int) -> Iterator[Message]:
         yield net.product(f"W_hc_h_{t - 1}", net.name(f"h_conted_{t - 1}"), 2 + net.static, "W_hc")
-        static = ["W_xc_x_static"] if net.static else []
         yield net.total(f"gate_input_{t}", [f"W_hc_h_{t - 1}", f"W_xc_x_{t}", *static])
         before = [net.at("c", t - 1), net.name(f"gate_input_{t}"), net.name(f"cont_{t}")]
         unit = net.part(f"unit_{t}", "LSTMUnit", before, net.name(f"c_{t}"), net.name(f"h_{t}"))
         unit.propagate_down.extend((t > 1, True, False))
         yield unit
-    yield from net.results("h")
+
+    return net.parts("W_xc_x", "W_xc_x_static", "h", step)
 
 
 @composite("RNN")
 def rnn(whole: Message, bottoms: Sequence[Tensor], makers: Sequence[Layer]) -> Iterator[Message]:
     net = Unrolled(whole, bottoms, ("h",), gates=1)
     net.check_params(5 + net.static)
-    yield from net.hidden()
-    yield from net.inputs("W_xh_x", "W_xh_x_static")
-    for t in range(1, net.steps + 1):
-        yield net.continued(t)
+    static = ["W_xh_x_static"] * net.static
+
+    def step(t: int) -> Iterator[Message]:
         yield net.product(f"W_hh_h_{t - 1}", net.name(f"h_conted_{t - 1}"), 2 + net.static, "W_hh")
-        static = ["W_xh_x_static"] if net.static else []
         yield net.total(f"h_neuron_input_{t}", [f"W_hh_h_{t - 1}", f"W_xh_x_{t}", *static])
         yield net.part(f"h_{t}", "TanH", [net.name(f"h_neuron_input_{t}")])
         yield net.product(f"W_ho_h_{t}", net.name(f"h_{t}"), 3 + net.static, "W_ho b_o", bias=True)
         yield net.part(f"o_{t}", "TanH", [net.name(f"W_ho_h_{t}")])
-    yield from net.results("o")
+
+    return net.parts("W_xh_x", "W_xh_x_static", "o", step)

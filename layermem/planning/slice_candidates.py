@@ -17,6 +17,7 @@ input, where a small blob crosses before the ops that do not fit.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from layermem.graph.bands import Bands
@@ -94,7 +95,7 @@ def _late_first(graph: Graph, budget_bytes: int) -> list[Op]:
     in_use = _bytes_of_nodes(with_fused_updates(graph))
     largest = max(in_use.values(), default=0)
     begin = min((n for n in in_use if n >= 0 and in_use[n] >= min(budget_bytes, largest)), default=-1)
-    ends = [(sum(crossing), -op.node) for op, crossing in _ends(graph) if op.node < begin and len(crossing) == 1]
+    ends = [(nbytes, -op.node) for op, blobs, nbytes in _ends(graph) if op.node < begin and blobs == 1]
     return [op for op in graph.of_kind(FORWARD) if op.layers and ends and op.node > -min(ends)[1]][:1]
 
 
@@ -103,21 +104,22 @@ def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
     graph = with_fused_updates(graph)
     in_use = _bytes_of_nodes(graph)
     largest = max((n for n in in_use if n >= 0), key=lambda n: in_use[n], default=-1)
+    nodes = sorted(op.node for op in graph.ops)
+    last_too_large = max((node for node, nbytes in in_use.items() if nbytes > budget_bytes), default=-1)
     found: list[Op] = []
     fewest = 0
-    for op, crossing in _ends(graph):
-        is_bottleneck = len(crossing) == 1 and (not fewest or sum(crossing) < fewest)
-        fewest = sum(crossing) if is_bottleneck else fewest
-        behind = (nbytes for node, nbytes in in_use.items() if node > op.node)
-        is_short = sum(1 for other in graph.ops if other.node > op.node) >= SETTINGS.least_behind * len(graph.ops)
-        if is_bottleneck and is_short and op.node >= largest and max(behind, default=0) <= budget_bytes:
+    for op, blobs, nbytes in _ends(graph):
+        is_bottleneck = blobs == 1 and (not fewest or nbytes < fewest)
+        fewest = nbytes if is_bottleneck else fewest
+        is_short = len(nodes) - bisect_right(nodes, op.node) >= SETTINGS.least_behind * len(nodes)
+        if is_bottleneck and is_short and op.node >= max(largest, last_too_large):
             found.append(op)
     return found
 
 
-def _ends(graph: Graph) -> Iterator[tuple[Op, list[int]]]:
-    """The last forward op of each node that has a backward, with the bytes of each earlier activation that a forward op
-    of a later node reads; without sources and their blobs."""
+def _ends(graph: Graph) -> Iterator[tuple[Op, int, int]]:
+    """The last forward op of each node that has a backward, with the number and the bytes of the earlier activations
+    that forward ops of later nodes read; without sources and their blobs."""
     trained = {op.node for op in graph.ops if op.kind == BACKWARD}
     last_read: dict[str, int] = {}
     made: dict[str, int] = {}
@@ -129,8 +131,18 @@ def _ends(graph: Graph) -> Iterator[tuple[Op, list[int]]]:
             last_read[b] = max(op.node, last_read.get(b, -1))
         if _takes_blobs(graph, op):
             made.update({b: op.node for b in op.writes if graph.buffers[b].kind == DATA})
+    changes: list[tuple[int, int, int]] = []  # (node, change of the number of blobs, change of their bytes)
+    for b, at in made.items():
+        if last_read.get(b, -1) > at:
+            nbytes = aligned(graph.buffers[b].nbytes)
+            changes += [(at, 1, nbytes), (last_read[b], -1, -nbytes)]
+    changes.sort(reverse=True)
+    blobs = nbytes = 0
     for node, op in sorted(nodes.items()):
-        yield op, [aligned(graph.buffers[b].nbytes) for b, at in made.items() if at <= node < last_read.get(b, -1)]
+        while changes and changes[-1][0] <= node:
+            _, more_blobs, more_bytes = changes.pop()
+            blobs, nbytes = blobs + more_blobs, nbytes + more_bytes
+        yield op, blobs, nbytes
 
 
 def _takes_blobs(graph: Graph, op: Op) -> bool:

@@ -214,8 +214,8 @@ def test_a_param_block_holds_in_every_step():
     assert stated == {
         "it/h.state": (0, 0),
         "it/c.state": (0, 0),
-        "it/W_xc_x.w0": (2, 1),
-        "it/W_xc_x.w1": (0, 1),
+        "it/W_xc.shared": (2, 1),
+        "it/b_c.shared": (0, 1),
         "mine.shared": (3, 0),
     }
 

@@ -14,7 +14,7 @@ def concat(piece: Piece) -> None:
     piece.emit("Concat", *piece.inputs, top=0, axis=record.along)
 
 
-@exports("Slice", operators="Split")
+@exports("Slice", "TimeSlice", operators="Split")
 def slice_(piece: Piece) -> None:
     record = piece.layer.record
     assert isinstance(record, ops.Slice)
