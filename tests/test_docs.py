@@ -162,6 +162,7 @@ def test_a_package_has_a_readme_that_names_every_module_and_no_other(package):
     if package.name in PARTS:
         return
     text = (package / "README.md").read_text()
+    assert re.search(r"\bStart\s+with\b", text)
     listed = set(re.findall(r"(?<![\w/])[\w*]+\.py\b", "\n".join(re.findall(r"^    .*$", text, re.MULTILINE))))
     named = [modules_named(package, pattern) for pattern in listed]
     assert all(named) and set().union(*named) == modules_named(package, "*.py")

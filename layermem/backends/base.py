@@ -158,7 +158,7 @@ class Device:
         begins, dtype = memory.reshape(-1).view(np.uint8)[begin:], np.dtype(self.dtype(tensor))
         return begins[: tensor.count * dtype.itemsize].view(dtype).reshape(tensor.stored)
 
-    def bind_widen(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
+    def bind_widen(self, target: Memory, source: Memory, dtype: str, stream: str) -> Bound:
         """Return a call that writes `source`, in `dtype` of NARROW, to `target` in fp32."""
 
         def run() -> None:
@@ -166,7 +166,7 @@ class Device:
 
         return run
 
-    def bind_narrow(self, source: Memory, target: Memory, dtype: str, stream: str) -> Bound:
+    def bind_narrow(self, target: Memory, source: Memory, dtype: str, stream: str) -> Bound:
         """Return a call that writes `source`, in fp32, to `target` in `dtype`, rounded to nearest even."""
 
         def run() -> None:
@@ -174,7 +174,7 @@ class Device:
 
         return run
 
-    def bind_copy(self, source: Memory, target: Memory) -> Bound:
+    def bind_copy(self, target: Memory, source: Memory) -> Bound:
         """Return a call that copies bytes between the device's arena and the host's."""
 
         def copy() -> None:

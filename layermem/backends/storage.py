@@ -33,8 +33,8 @@ def _part(device: Device, made: Pass, part: Op, arrays: Mapping[str, Memory], co
             continue
         operands[role] = device.view(workspace, operand.place, operand.tensor)
         if source is not None and operand.reads:
-            yield device.bind_widen(source, operands[role], operand.stored.dtype, part.stream)
+            yield device.bind_widen(operands[role], source, operand.stored.dtype, part.stream)
         if source is not None and operand.writes:
-            after.append(device.bind_narrow(operands[role], source, operand.stored.dtype, part.stream))
+            after.append(device.bind_narrow(source, operands[role], operand.stored.dtype, part.stream))
     yield device.bind(part, operands, context)
     yield from after

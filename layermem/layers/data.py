@@ -331,7 +331,7 @@ def make_feed_layer(
     elif param.type not in FROM_FILES:
         shapes = stated_shapes(param, takes_inputs=takes_inputs)
     elif probe is None:
-        raise InputError(f"reads files ({param.type}); build this net with a probe for data sources")
+        raise InputError(f"reads files ({param.type}); give its shapes as `inputs`, or build the net by `layermem.Net`")
     else:
         shapes = probe(param, phase, path, files)
     shapes = [inputs.get(top, tuple(shape)) for top, shape in zip(param.top, shapes)]

@@ -203,12 +203,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "minimum_bytes": report.minimum_bytes if minimum or not report.feasible else None,
         "caffe_bytes": report.job.baseline_bytes,
         "bvlc_bytes": report.job.bvlc_bytes,
-        "max_live_bytes": report.program.max_live_bytes,
-        "fragmentation_bytes": report.fragmentation_bytes,
-        "parameter_bytes": report.parameter_bytes,
-        "host_bytes": report.program.host_bytes,
-        "offloaded_bytes": report.offloaded_bytes,
-        "recomputed_ops": report.recomputed_ops,
+        **_program_values(report),
         "predicted_seconds": report.seconds,
         "items_per_second": report.items_per_second or None,
         "baseline_seconds": report.job.baseline_seconds,
@@ -218,6 +213,17 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "fingerprint": report.job.graphs[0].fingerprint,
         "warnings": report.job.warnings,
         "message": str(report.refusal) if report.refusal is not None else None,
+    }
+
+
+def _program_values(report: PlanReport) -> dict[str, object]:
+    return {
+        "max_live_bytes": report.program.max_live_bytes,
+        "fragmentation_bytes": report.fragmentation_bytes,
+        "parameter_bytes": report.parameter_bytes,
+        "host_bytes": report.program.host_bytes,
+        "offloaded_bytes": report.offloaded_bytes,
+        "recomputed_ops": report.recomputed_ops,
     }
 
 

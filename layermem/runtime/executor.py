@@ -103,7 +103,7 @@ class Executor:
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
-            ends = [self.schedule.residencies[r] for r in (instruction.reads[0], instruction.writes[0])]
+            ends = [self.schedule.residencies[r] for r in (instruction.writes[0], instruction.reads[0])]
             copy = self.device.bind_copy(*map(self._bytes, ends))
             if not (self.host.is_file and self.device.shares_host_memory):
                 return copy

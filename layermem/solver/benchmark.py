@@ -109,7 +109,7 @@ def link(device: Device, nbytes: int = LINK_BYTES) -> tuple[float, float]:
     here, there = arena.span(0, nbytes), host.span(0, nbytes)
     rates = []
     for source, target in ((here, there), (there, here)):
-        copy = device.bind_copy(source, target)
+        copy = device.bind_copy(target, source)
         seconds = []
         for _ in range(WARM + LINK_RUNS):
             began = time.perf_counter()

@@ -86,8 +86,8 @@ class _SpillFile:
         # Incompressible for any file system.
         block[:] = np.random.default_rng(0).integers(0, 256, BLOCK_BYTES, np.uint8)
         spans = [self._host.span(begin, BLOCK_BYTES) for begin in range(0, nbytes, BLOCK_BYTES)]
-        self._writes = [device.bind_copy(block, span) for span in spans]
-        self._reads = [device.bind_copy(span, block) for span in spans]
+        self._writes = [device.bind_copy(span, block) for span in spans]
+        self._reads = [device.bind_copy(block, span) for span in spans]
 
     def seconds(self, nbytes: int) -> tuple[float, float]:
         """Seconds to copy the first `nbytes` to the device of the file system, and back."""

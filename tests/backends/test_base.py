@@ -40,7 +40,7 @@ def test_bytes_of_a_tensor_follow_the_real_type_of_the_device():
 def test_the_defaults_serve_a_device_in_host_memory(monkeypatch):
     device, made = Device(), []
     source, target = np.arange(4, dtype="uint8"), np.zeros(4, "uint8")
-    device.bind_copy(source, target)()
+    device.bind_copy(target, source)()
     assert target.tolist() == [0, 1, 2, 3]
     device.bind_fill(target, 255, "compute")()
     assert target.tolist() == [255] * 4

@@ -83,10 +83,10 @@ def test_the_link_is_measured_there_and_back_with_the_same_bytes(monkeypatch):
     device, copies, runs = get_device("reference"), [], []
     bind, run = device.bind_copy, device.run
 
-    def bind_copy(source, target):
+    def bind_copy(target, source):
         copies.append((source.ctypes.data, target.ctypes.data))
         assert source.nbytes == target.nbytes == 4096
-        return bind(source, target)
+        return bind(target, source)
 
     monkeypatch.setattr(device, "bind_copy", bind_copy)
     monkeypatch.setattr(device, "run", lambda calls: runs.append(len(calls)) or run(calls))

@@ -12,6 +12,8 @@ import contextlib
 import random
 from collections.abc import Callable
 
+from layermem.layers import LAYERS
+from layermem.layers.activation import Activation
 from tools.campaign.net_writer import NetWriter, Shape
 
 Production = Callable[[NetWriter], None]
@@ -160,8 +162,9 @@ ACTIVATIONS = {
     "Power": ("power_param { scale: 0.5 shift: 0.3 }", "power_param { power: 2 scale: 0.3 }"),
     "Swish": ("", "swish_param { beta: 0.7 }"),
     "Dropout": ("", "dropout_param { dropout_ratio: 0.3 }"),
-    **dict.fromkeys(("Sigmoid", "TanH", "AbsVal", "BNLL", "Threshold"), ("",)),
 }
+OTHERWISE = {*ACTIVATIONS, "Exp", "Log", "ReLU6"}  # bounded() adds Exp and Log; ReLU6 is a type of forks
+ACTIVATIONS |= {kind: ("",) for kind, made in LAYERS.items() if issubclass(made, Activation) and kind not in OTHERWISE}
 
 
 @production(5)

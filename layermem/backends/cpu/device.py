@@ -98,10 +98,10 @@ class CpuDevice(ReferenceDevice):
     def implements(self, record: OpRecord, step: str) -> bool:
         return cpu_kernels.implements(record, step)
 
-    def bind_widen(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
+    def bind_widen(self, target: Array, source: Array, dtype: str, stream: str) -> Bound:
         return launch(WIDEN[dtype], target.size, out=target.ctypes.data, x=source.ctypes.data)
 
-    def bind_narrow(self, source: Array, target: Array, dtype: str, stream: str) -> Bound:
+    def bind_narrow(self, target: Array, source: Array, dtype: str, stream: str) -> Bound:
         return launch(NARROW[dtype], target.size, out=target.ctypes.data, x=source.ctypes.data)
 
     def bind(self, op: Op, arrays: Mapping[str, Array], context: StepContext) -> Bound:

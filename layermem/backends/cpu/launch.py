@@ -39,7 +39,7 @@ def launch(kernel: str, *args: StructValue, **fields: StructValue) -> Callable[.
     """
     bound = _bind(kernel, args, fields)
     if isinstance(bound, int):
-        raise TypeError(f"{kernel} answers a question; ask it by query()")
+        raise TypeError(f"{kernel} returns a number; call it by query()")
     return bound
 
 

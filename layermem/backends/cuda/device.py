@@ -362,15 +362,15 @@ class CudaDevice(Device):
             return memory[begin : begin + self.nbytes(tensor)]
         return DeviceSpan(memory.address + begin, self.nbytes(tensor), tensor)
 
-    def bind_widen(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
+    def bind_widen(self, target: DeviceSpan, source: DeviceSpan, dtype: str, stream: str) -> Bound:
         convert = widen(target.address, source.address, target.count, dtype)
         return self._bind_launches([convert], StepContext(), stream)
 
-    def bind_narrow(self, source: DeviceSpan, target: DeviceSpan, dtype: str, stream: str) -> Bound:
+    def bind_narrow(self, target: DeviceSpan, source: DeviceSpan, dtype: str, stream: str) -> Bound:
         convert = narrow(target.address, source.address, target.count, dtype)
         return self._bind_launches([convert], StepContext(), stream)
 
-    def bind_copy(self, source: DeviceSpan | HostBytes, target: DeviceSpan | HostBytes) -> Bound:
+    def bind_copy(self, target: DeviceSpan | HostBytes, source: DeviceSpan | HostBytes) -> Bound:
         if isinstance(source, DeviceSpan):
             assert not isinstance(target, DeviceSpan)
             return self.driver.copy_out(target, source.address, D2H)

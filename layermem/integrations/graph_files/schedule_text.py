@@ -124,7 +124,7 @@ def run_on_values(values: ValueGraph, text: str) -> tuple[int, int]:
             else:
                 raise ValueError(f"'{line.strip()}' is neither 'compute F [indices]' nor 'forget V forward|backward'")
         except ValueError as error:
-            raise InputError(str(error), line=number) from None
+            raise InputError(f"{error}; correct the line, or leave it out", line=number) from None
     state.finish()
     return state.peak_bytes, state.cost
 

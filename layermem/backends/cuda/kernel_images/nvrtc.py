@@ -64,7 +64,11 @@ class Nvrtc:
             status = self.library.nvrtcCompileProgram(program, len(options), array)
             if status:
                 log = self._bytes(program, "nvrtcGetProgramLog").decode(errors="replace").strip("\0\n ")
-                raise DeviceError(f"NVRTC cannot compile the kernels for {architecture}: {log or self._said(status)}")
+                why = log or self._said(status)
+                raise DeviceError(
+                    f"NVRTC cannot compile the kernels for {architecture}: {why}; install another version of CUDA, or "
+                    "nvcc beside it"
+                )
             return self._bytes(program, wanted)
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
