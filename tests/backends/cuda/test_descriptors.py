@@ -1,4 +1,4 @@
-"""Operands of warpgroups lie where their matrix descriptors make a GPU look, by the tables of the PTX ISA.
+"""Matrix descriptors name the places where operands of warpgroups lie, by the tables of the PTX ISA.
 
 The functions that place operands in shared memory, and those that make descriptors, are cut out of the sources and
 compiled for the host, with tags instead of numbers.  Nothing here is of the emulator, which reads descriptors too.
