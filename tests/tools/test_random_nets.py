@@ -60,7 +60,12 @@ def test_nets_of_one_seed_are_the_same_and_soon_use_every_layer():
     first, again, other = (random_net(random.Random(seed)) for seed in ("3/0", "3/0", "3/1"))
     assert first == again != other
     rarest = {"Silence", "PReLU", "Crop", "Exp"}
-    others = {"Filter", "HDF5Output", "Python"}  # run by no device; writes a file; code of users
+    others = {
+        "Filter",
+        "HDF5Output",
+        "Python",
+        "TimeSlice",
+    }  # run by no device; writes a file; users' code; long sequences
     left = set(LAYERS) - set(OF_FORKS) - rarest - others
     for number in range(60):
         left -= {node.layer.type for phase in (0, 1) for node in Net(net_of(number), phase).nodes}
