@@ -156,6 +156,8 @@ class _Slices(Items):
 
     def divides(self, buffer: str) -> bool:
         """Whether a slice has an equal share of axis 0 of `buffer`, and all of its other axes."""
+        if buffer not in self.small.buffers:  # the steps of a recurrent layer are divided otherwise
+            return False
         whole, small = self.whole.buffers[buffer].tensor.shape, self.small.buffers[buffer].tensor.shape
         return bool(whole) and (small[0] * len(self.parts), *small[1:]) == whole
 
@@ -179,9 +181,6 @@ class _Slices(Items):
         backward = self.whole.of_kind(BACKWARD)
         if backward and not any(op.name in names for op in backward):
             raise InputError(f"has no gradients in layers {self.cut.first}..{self.cut.last} to slice; {OTHERWISE}")
-        for op in self.whole.ops:
-            if op.name in names and (what := self.along(op).refusal):
-                raise self.refusal(op, what)
         late = self._late_sums(names)
         return Partition(self.whole, self, names - late, self.device, self.nodes, late)
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
+from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA
+from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import train_graph
 from layermem.layers import recurrent
 from layermem.planning.pipeline import compile
@@ -114,3 +116,9 @@ def test_blocks_depend_on_shapes_alone(monkeypatch):
     found = {name: owned.param.shape for name, owned in net().params.items()}
     monkeypatch.setattr(recurrent, "BLOCK_ROWS", 1)
     assert found == {name: owned.param.shape for name, owned in net().params.items()}
+
+
+def test_slices_of_the_batch_refuse_layers_whose_blocks_a_slice_lacks():
+    device = get_device("cpu")
+    with pytest.raises(InputError, match=r"mixes the items of a batch, and cannot be sliced"):
+        sliced_graph(net(), lambda each: train_graph(each, device), Cut("", "", STEPS), device)
