@@ -237,6 +237,7 @@ TESTED_ELSEWHERE = {
     "solver/callbacks.py": ("interactive/test_solver.py", "callbacks of a run"),
     "report/events.py": ("report/test_log.py", "declarations alone"),
     "graph/device.py": ("backends/test_base.py", "declarations alone"),
+    "data/open_databases.py": ("data/test_lmdb_database.py", "what readers of a file share"),
     "report/timeline_image.py": ("integrations/page/test_timeline.py", "paints what test_timeline.py tests"),
     "report/timeline_picture.py": ("integrations/page/test_timeline.py", "the content of the plots that it draws"),
 }

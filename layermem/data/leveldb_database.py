@@ -8,13 +8,13 @@ source  Caffe db_leveldb.cpp
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from layermem.data.datum_source import DatumSource, Record, Write, database
+from layermem.data.open_databases import FileId, OpenDatabases
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
 
@@ -25,9 +25,7 @@ except ImportError:  # optional; only nets that read a LevelDB need it
 
 CURRENT = "CURRENT"  # a file that every LevelDB has
 LOCK = "LOCK"  # a file that every open LevelDB has and keeps locked
-FileId = tuple[int, ...]  # device, inode and time of LOCK: a folder that is made again has another one
-_databases: dict[FileId, tuple[Any, str, int]] = {}  # (database, the name used to open it, reference count)
-_lock = threading.Lock()
+_open_databases: OpenDatabases[Any] = OpenDatabases()  # by device, inode and time of LOCK
 
 
 @database
@@ -112,7 +110,7 @@ class LevelDbSource(DatumSource):
             self._closed = True
             self._cursor = None
             if self._process == os.getpid():  # a forked child lacks the threads of the database
-                _release(self.identity)
+                _open_databases.release(self.identity)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -162,15 +160,6 @@ def _reason(error: Exception) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
-
-
 def _id_of(folder: Path) -> FileId | None:
     """Values that differ between the lock file of the database in `folder` and one that is made later; None before the
     first opening."""
@@ -183,31 +172,20 @@ def _id_of(folder: Path) -> FileId | None:
 
 def _acquire(folder: Path, path: Path) -> tuple[FileId, Any]:
     """The database of this process for the present contents of `folder`; the first user opens it."""
-    with _lock:
+    with _open_databases.lock:
         key = _id_of(folder)
-        if key in _databases:
-            database, name, users = _databases[key]
-            _databases[key] = (database, name, users + 1)
-            return key, database
-        name = str(folder)
-        while any(name == taken for _, taken, _ in _databases.values()):
-            name += "/."  # LevelDB locks names, and this one belongs to a database that was removed
-        database = _open(folder, name, path)
-        key = _id_of(folder)
+        database = _open_databases.get(key)
+        if database is None:
+            name = str(folder)
+            while any(os.fsencode(name) == taken.name for taken in _open_databases.handles):
+                name += "/."  # LevelDB locks names, and this one belongs to a database that was removed
+            database = _open(folder, name, path)
+            key = _id_of(folder)
         if key is None:
             database.close()
             raise InputError("was removed while it was opened; make it again", path=str(path))
-        _databases[key] = (database, name, 1)
+        _open_databases.add(key, database)
         return key, database
-
-
-def _release(key: FileId) -> None:
-    with _lock:
-        database, name, users = _databases.pop(key)
-        if users > 1:
-            _databases[key] = (database, name, users - 1)
-        else:
-            database.close()
 
 
 def _open(resolved: Path, name: str, path: Path) -> Any:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from layermem.data.datum_source import DatumSource, Record, Write, database
+from layermem.data.open_databases import FileId, OpenDatabases
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
 from layermem.utils.input_files import exists, unreadable
@@ -31,9 +31,8 @@ except ImportError:  # only nets that read an LMDB need it
 
 MAP_SIZE = 1 << 40  # limit of a new file, as in Caffe; the file is only as long as its content
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # errors of file systems without locks
-FileId = tuple[int, int]  # device and inode, unique while the file is open
-_environments: dict[FileId, tuple[lmdb.Environment, int]] = {}  # by data file: (environment, reference count)
-_lock = threading.Lock()  # LMDB allows one environment per process and file
+# By device and inode, which are unique while a file is open: LMDB allows one environment per process and file.
+_environments: OpenDatabases[lmdb.Environment] = OpenDatabases()
 
 
 @database
@@ -111,7 +110,7 @@ class LmdbSource(DatumSource):
         if not self._closed:
             self._closed = True
             if self._process == os.getpid():  # a forked child would release the parent's read lock
-                _release(self._file)
+                _environments.release(self._file)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -141,22 +140,13 @@ class LmdbSource(DatumSource):
             self._to_first()
 
 
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)  # another thread may have held the lock
-
-
 def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
     """The data file of the LMDB at `path`, its identity, and its environment here, which the first user opens."""
     if lmdb is None:
         raise InputError(
-            "is an LMDB, and the Python package for it is missing; install it: pip install lmdb", path=str(path)
+            f"is an LMDB, and the Python package for it is missing; install it: {LmdbSource.install}", path=str(path)
         )
-    with _lock:
+    with _environments.lock:
         try:
             folder = path.resolve()
             file = folder / "data.mdb" if folder.is_dir() else folder
@@ -165,9 +155,8 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
                 raise InputError(what, path=str(path))
             status = file.stat()
             key = _id_of(status)
-            env, users = _environments.get(key, (None, 0))
-            if env is None:
-                env = _open_environment(folder, subdir=folder != file)
+            known = _environments.get(key)
+            env = _open_environment(folder, subdir=folder != file) if known is None else known
         except OSError as error:
             raise unreadable(path, "LMDB", error) from None
         except lmdb.Error as error:
@@ -177,24 +166,15 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
         except lmdb.Error as error:
             fault = f"is damaged ({error}); make it again"
         if fault:
-            if not users:
+            if known is None:
                 env.close()
             raise InputError(fault, path=str(path))
-        _environments[key] = (env, users + 1)
+        _environments.add(key, env)
         return key, identity(status), env
 
 
 def _id_of(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
-
-
-def _release(key: FileId) -> None:
-    with _lock:
-        env, users = _environments.pop(key)
-        if users > 1:
-            _environments[key] = (env, users - 1)
-        else:
-            env.close()
 
 
 def _open_environment(folder: Path, *, subdir: bool) -> lmdb.Environment:
