@@ -116,8 +116,10 @@ class StepRow:
     def file(self) -> Path:
         """The net in prototxt/, where the deepest are written first."""
         name = self.settings["net"].split(" x")[0]
-        copy(read_examples()[name], ROOT / "prototxt" / name)
-        return ROOT / "prototxt" / name / "train_val.prototxt"
+        file = ROOT / "prototxt" / name / "train_val.prototxt"
+        if not file.exists():
+            copy(read_examples()[name], file.parent)
+        return file
 
     @cached_property
     def job(self) -> Job:

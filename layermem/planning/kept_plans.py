@@ -54,6 +54,11 @@ class KeptPlan:
     target_bytes: int
     text: str
 
+    @classmethod
+    def of(cls, budget_bytes: int, program: Program, text: str) -> KeptPlan:
+        numbers = program.arena_bytes, program.host_bytes, program.seconds
+        return cls(budget_bytes, *numbers, program.target_bytes, text)
+
     @property
     def numbers(self) -> tuple[int, int, float]:
         return self.arena_bytes, self.host_bytes, self.seconds
@@ -146,8 +151,7 @@ class KeptPlans:
         if is_answer:
             self.budgets = [*(each for each in self.budgets if each != budget_bytes), budget_bytes][-MOST_BUDGETS:]
         text = program.plan.to_json(program.train.graph)  # which may have fewer fusions than the job's
-        numbers = program.arena_bytes, program.host_bytes, program.seconds, program.target_bytes
-        self._insert(KeptPlan(budget_bytes, *numbers, text))
+        self._insert(KeptPlan.of(budget_bytes, program, text))
         content = {"budgets": self.budgets, "plans": [asdict(plan) for plan in self.plans]}
         if keep(self.path, zlib.compress(json.dumps(content).encode(), 1)):
             with suppress(OSError):
@@ -178,8 +182,7 @@ def _place(kept: KeptPlan, attempt: Attempt) -> Attempt:
     placed = attempt.with_job(sliced.with_fingerprint(saved_fingerprint(kept.text)))
     plan = Plan.from_json(kept.text, placed.job.graphs[0])
     program = placed.compiler.build(plan, kept.target_bytes)
-    numbers = program.arena_bytes, program.host_bytes, program.seconds
-    if any(own > promised for own, promised in zip(numbers, kept.numbers)):
+    if not KeptPlan.of(kept.budget_bytes, program, kept.text).is_as_good(kept):
         raise ValueError("the plan does not do what was kept of it")
     found_for = None if kept.budget_bytes == attempt.budget_bytes else kept.budget_bytes
     return replace(placed, compiled=placed.compiler.checked(program), found_for_bytes=found_for)
