@@ -226,7 +226,8 @@ def parts(x: Shape) -> Iterator[Mixed]:
     for axis in axes(x):
         longer = (*x[:axis], x[axis] + 1, *x[axis + 1 :])
         yield Mixed(f'type: "Concat" concat_param {{ axis: {axis} }}', [x, longer])
-        yield Mixed(f'type: "Slice" slice_param {{ axis: {axis} slice_point: 1 }} top: "a" top: "b"', [x])
+        for kind in ("Slice", "TimeSlice"):
+            yield Mixed(f'type: "{kind}" slice_param {{ axis: {axis} slice_point: 1 }} top: "a" top: "b"', [x])
         yield Mixed(f'type: "Tile" tile_param {{ axis: {axis} tiles: 2 }}', [x])
         yield Mixed(f'type: "Crop" crop_param {{ axis: {axis} offset: 1 }}', [tuple(d + 1 for d in x), x])
 
