@@ -109,6 +109,11 @@ def message_class(name: str, pool: descriptor_pool.DescriptorPool = _POOL) -> Me
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
+# protobuf holds the class of a field's message weakly.  Without these references the garbage collector deletes it, and
+# a message that another thread makes meanwhile has the deleted class.
+_CLASSES = [message_class(message.name, pool) for pool in (_POOL, _FAST_POOL) for message in _FILE.message_type]
+
+
 def copy_of(message: Message) -> Message:
     copied = type(message)()
     copied.CopyFrom(message)

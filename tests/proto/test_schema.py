@@ -1,6 +1,8 @@
 """The descriptor compared with the fields of Caffe's schema in fields.tsv."""
 
+import gc
 import importlib.util
+import weakref
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,15 @@ def test_the_classes_know_presence_defaults_and_nested_enums():
     assert schema.enum_name(layer.pooling_param, "pool") == "AVE"
     assert schema.enum_name(layer.pooling_param, "round_mode") == "CEIL"
     assert (schema.TRAIN, schema.TEST) == (0, 1)
+
+
+@pytest.mark.parametrize("net", [schema.NetParameter, schema.FastNetParameter])
+def test_the_garbage_collector_deletes_no_class_of_a_message(net):
+    """It would while another thread makes a message of the class, and that thread would end the process."""
+    of_fields = [field for field in type(net().layer.add()).DESCRIPTOR.fields if field.name.endswith("_param")]
+    classes = [weakref.ref(type(getattr(net().layer.add(), field.name))) for field in of_fields]
+    gc.collect()
+    assert len(classes) > 60 and all(each() is not None for each in classes)
 
 
 def test_our_pool_leaves_the_default_pool_to_others():
