@@ -2,12 +2,6 @@
 // The training step: boxes in the arena, bytes in use under them, and the streams, over one axis of time or ticks.
 
 const GUTTER = 74, STREAM_HEIGHT = 20, ENVELOPE_HEIGHT = 92, AXIS_HEIGHT = 30, GAP = 14, LEGIBLE = 34;
-const KIND_NAMES = {
-  parameter: "parameters", history: "optimizer state", gradient: "parameter gradients", state: "state of layers",
-  stash: "stashes", data: "activations", diff: "gradients", workspace: "workspace",
-};
-const ORIGINS = ["persistent", "made once", "recomputed", "fetched from the host"];
-const STEP_KINDS = ["forward", "backward", "update", "recompute", "offload", "prefetch"];
 
 class ArenaView {
   constructor(arena, net, onLayer) {
@@ -500,34 +494,4 @@ class ArenaView {
         layer >= 0 && this.onLayer ? button("Show the layer in the net", () => this.onLayer(layer)) : null),
       element("div", {}, element("h3", {}, `In use at this tick: ${plural(rows.length, "buffer")}`), used));
   }
-}
-
-function stepKind(arena, tick) {
-  const { instructions: each, kinds } = arena;
-  return each.recompute[tick] ? 3 : STEP_KINDS.indexOf(kinds[each.kind[tick]]);
-}
-
-// The layer of a residency: that of the op that makes it, else the one that owns the buffer.
-function ownerOf(arena, i) {
-  const maker = arena.boxes.maker[i], owner = arena.buffers.layer[arena.boxes.buffer[i]];
-  return owner >= 0 || maker < 0 ? owner : arena.instructions.layer[maker];
-}
-
-// Index into ORIGINS of each residency.
-function originsOf(arena) {
-  const { boxes, instructions: each, kinds, buffer_kinds: bufferKinds } = arena;
-  const lasting = ["parameter", "history", "state"].map((name) => bufferKinds.indexOf(name));
-  return Array.from({ length: boxes.count }, (_, i) => {
-    const maker = boxes.maker[i];
-    if (maker >= 0 && kinds[each.kind[maker]] === "prefetch") return 3;
-    if (maker >= 0 && each.recompute[maker] && boxes.kind[i] !== bufferKinds.indexOf("workspace")) return 2;
-    return lasting.includes(boxes.kind[i]) ? 0 : 1;
-  });
-}
-
-// `text` cut to about `room` pixels.
-function shorten(text, room) {
-  const letters = Math.floor(room / 6.1);
-  if (text.length <= letters) return text;
-  return letters < 4 ? "" : `${text.slice(0, letters - 1)}…`;
 }

@@ -157,3 +157,10 @@ function whenResized(node, paint) {
   }).observe(node);
   onTheme.push(() => { if (node.clientWidth) paint(); });
 }
+
+// `text` cut to about `room` pixels.
+function shorten(text, room) {
+  const letters = Math.floor(room / 6.1);
+  if (text.length <= letters) return text;
+  return letters < 4 ? "" : `${text.slice(0, letters - 1)}…`;
+}

@@ -84,3 +84,35 @@ function liveBytes(arena) {
   }
   return { total, byKind, stop };
 }
+
+// ---- what the data of the arena say
+
+const KIND_NAMES = {
+  parameter: "parameters", history: "optimizer state", gradient: "parameter gradients", state: "state of layers",
+  stash: "stashes", data: "activations", diff: "gradients", workspace: "workspace",
+};
+const ORIGINS = ["persistent", "made once", "recomputed", "fetched from the host"];
+const STEP_KINDS = ["forward", "backward", "update", "recompute", "offload", "prefetch"];
+
+function stepKind(arena, tick) {
+  const { instructions: each, kinds } = arena;
+  return each.recompute[tick] ? 3 : STEP_KINDS.indexOf(kinds[each.kind[tick]]);
+}
+
+// The layer of a residency: that of the op that makes it, else the one that owns the buffer.
+function ownerOf(arena, i) {
+  const maker = arena.boxes.maker[i], owner = arena.buffers.layer[arena.boxes.buffer[i]];
+  return owner >= 0 || maker < 0 ? owner : arena.instructions.layer[maker];
+}
+
+// Index into ORIGINS of each residency.
+function originsOf(arena) {
+  const { boxes, instructions: each, kinds, buffer_kinds: bufferKinds } = arena;
+  const lasting = ["parameter", "history", "state"].map((name) => bufferKinds.indexOf(name));
+  return Array.from({ length: boxes.count }, (_, i) => {
+    const maker = boxes.maker[i];
+    if (maker >= 0 && kinds[each.kind[maker]] === "prefetch") return 3;
+    if (maker >= 0 && each.recompute[maker] && boxes.kind[i] !== bufferKinds.indexOf("workspace")) return 2;
+    return lasting.includes(boxes.kind[i]) ? 0 : 1;
+  });
+}
