@@ -14,6 +14,7 @@
 # make sanitize-nets  NETS random nets (200) with the native extension under AddressSanitizer and UBSan; ten minutes
 # make native    rebuild layermem._native in place: what a change affects; GROUPED=1 takes half the time for all of it
 # make format    format Python and C++
+# make hooks     let git refuse commits whose subjects are not as CONTRIBUTING.md says
 # Prerequisites: Python >= 3.10 with venv, and a C++17 compiler.
 
 PYTHON ?= python3
@@ -33,11 +34,14 @@ CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: docs train test fast check format lint types sanitize sanitize-fast sanitize-nets native native-here \
-        kernels bindings kernels-here bindings-here setup prepare-tests browser campaign $(CAMPAIGNS) clean
+        kernels bindings kernels-here bindings-here setup hooks prepare-tests browser campaign $(CAMPAIGNS) clean
 
 # .build: what builds the native module.  .base: what training needs, as bytecode too, whatever the environment says of
 # bytecode: a run that has to compile it takes 9 MiB more.  .docs: what makes the site.  .ready: what tests, formatters and linters need.
 setup: $(VENV)/.ready
+
+hooks:
+	git config core.hooksPath .ci/hooks
 
 IMPORTED = import lmdb, lmdb._envid, numpy.ma, numpy.random, numpy.typing, PIL.Image, rich.progress; \
            from google.protobuf import descriptor_pb2, message_factory, reflection, symbol_database, text_format; \
