@@ -100,7 +100,8 @@ class BaseConvolution(Layer):
             raise InputError("has num_output 0; set convolution_param { num_output } to at least 1")
         if self.groups < 1 or x.shape[1] % self.groups or outputs % self.groups:
             raise InputError(
-                f"has group {self.groups}, which must divide its {x.shape[1]} input and {outputs} output channels"
+                f"has group {self.groups}, which must divide its {x.shape[1]} input and {outputs} output channels; "
+                "change 'group' or 'num_output'"
             )
 
     @property

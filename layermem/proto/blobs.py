@@ -136,7 +136,7 @@ def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
         except NotPacked:
             return array_from_plain(BlobProto.FromString(raw))
     except (DecodeError, InputError):
-        what = "is truncated, or is not a binaryproto (a file with one blob, such as a mean image)"
+        what = "is truncated, or is not a binaryproto (a file with one blob, such as a mean image); write it again"
         raise InputError(what, path=str(path)) from None
 
 

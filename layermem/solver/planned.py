@@ -212,7 +212,10 @@ class Planned:
         if report.refusal is not None:
             raise report.refusal
         if self.group.size > 1 and communication_of(report.job.graphs) != communication_of(self.job.graphs):
-            raise InputError("the plan for this budget has other row bands, which ranks cannot change while they train")
+            raise InputError(
+                "the plan for this budget has other row bands, which ranks cannot change while they train; "
+                "snapshot, and resume with this budget"
+            )
         return report
 
 
