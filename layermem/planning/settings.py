@@ -1,8 +1,8 @@
 """Limits and thresholds of the search for plans: every number that was chosen by trial.
 
 Work is counted, never timed, so one input has one plan on every machine.  A limit in seconds applies to work that is
-counted in steps.  `native` has the numbers of the search in native code (native/planning/settings.h).  If a mechanism
-is off at some value of its number, tests plan with that value (tests/planning/test_settings.py).
+counted in steps.  `native` has the numbers of the search in native code (native/planning/setting_list.h).  If a
+mechanism is off at some value of its number, tests plan with that value (tests/planning/test_settings.py).
 """
 
 from __future__ import annotations

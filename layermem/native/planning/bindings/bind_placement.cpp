@@ -68,9 +68,9 @@ std::string describe(const Placement& p) {
 using Ids = std::vector<std::vector<int32_t>>;
 using Spans = std::vector<std::tuple<Bytes, Bytes, bool>>;
 
-std::vector<std::pair<placement::Tick, std::vector<placement::Tick>>> find_waits(
-    const std::vector<int>& streams, const std::vector<placement::Tick>& last, const Ids& reads, const Ids& writes,
-    const Spans& residencies) {
+std::vector<std::pair<Tick, std::vector<Tick>>> find_waits(const std::vector<int>& streams,
+                                                           const std::vector<Tick>& last, const Ids& reads,
+                                                           const Ids& writes, const Spans& residencies) {
     if (streams.size() != last.size() || streams.size() != reads.size() || streams.size() != writes.size())
         throw std::invalid_argument("streams, last, reads and writes have one entry per instruction");
     placement::TimedAccesses accesses;

@@ -32,8 +32,8 @@ void BlockChain::cut(Position backward) {
     std::vector<Position> last_read(of_.producers);
     for (Position p = 0; p < backward; ++p)
         for (const Form* form : {&of_.forms[p], &of_.again[p]})
-            for (Item item : form->reads) last_read[item] = std::max(last_read[item], p);
-    for (Item item = 0; item < static_cast<Item>(of_.producers.size()); ++item) {
+            for (Evictable item : form->reads) last_read[item] = std::max(last_read[item], p);
+    for (Evictable item = 0; item < static_cast<Evictable>(of_.producers.size()); ++item) {
         count[of_.producers[item]] += 1;
         count[last_read[item]] -= 1;
         sum[of_.producers[item]] += item;
@@ -44,7 +44,7 @@ void BlockChain::cut(Position backward) {
     for (Position p = 0; p < backward; ++p) {
         const bool is_end = p == backward - 1;
         if (count[p] > 1 && !is_end) continue;
-        const Item boundary = count[p] == 1 && !is_end ? static_cast<Item>(sum[p]) : -1;
+        const Evictable boundary = count[p] == 1 && !is_end ? static_cast<Evictable>(sum[p]) : -1;
         if (!is_end && !blocks_.empty() && blocks_.back().boundary == boundary) {
             blocks_.back().end = p + 1;  // one value over several positions
             continue;
@@ -52,14 +52,14 @@ void BlockChain::cut(Position backward) {
         blocks_.push_back({blocks_.empty() ? 0 : blocks_.back().end, p + 1, 0, boundary, {}});
     }
     for (Block& block : blocks_)
-        block.first_item = static_cast<Item>(std::lower_bound(of_.producers.begin(), of_.producers.end(), block.first) -
-                                             of_.producers.begin());
+        block.first_item = static_cast<Evictable>(
+            std::lower_bound(of_.producers.begin(), of_.producers.end(), block.first) - of_.producers.begin());
 }
 
 // Merges the two neighbours that make the fewest bytes.
 void BlockChain::join_smallest() {
     auto bytes = [&](size_t i) {
-        const auto end = i + 1 < blocks_.size() ? blocks_[i + 1].first_item : static_cast<Item>(of_.bytes.size());
+        const auto end = i + 1 < blocks_.size() ? blocks_[i + 1].first_item : static_cast<Evictable>(of_.bytes.size());
         return std::accumulate(of_.bytes.begin() + blocks_[i].first_item, of_.bytes.begin() + end, Bytes{0});
     };
     size_t best = 0;
@@ -82,14 +82,14 @@ void BlockChain::join_smallest() {
 void BlockChain::assign_backward(Position backward) {
     std::vector<int32_t> block_of(of_.producers.size());
     std::vector<char> is_boundary(of_.producers.size(), 0);
-    for (int32_t i = size() - 1, item = static_cast<Item>(of_.producers.size()); i >= 0; --i) {
+    for (int32_t i = size() - 1, item = static_cast<Evictable>(of_.producers.size()); i >= 0; --i) {
         while (item > blocks_[i].first_item) block_of[--item] = i;
         if (blocks_[i].boundary >= 0) is_boundary[blocks_[i].boundary] = 1;
     }
     int32_t current = size() - 1;
     for (Position p = backward; p < static_cast<Position>(of_.order.size()); ++p) {
         int32_t inner = -1, outer = -1;
-        for (Item item : of_.forms[p].reads) {
+        for (Evictable item : of_.forms[p].reads) {
             int32_t& latest = is_boundary[item] ? outer : inner;
             latest = std::max(latest, block_of[item]);
         }
@@ -104,20 +104,21 @@ void BlockChain::assign_backward(Position backward) {
 // ---- plans of ranges -------------------------------------------------------------------------------------------
 
 BlockChain::BlockRange BlockChain::range(int32_t first, int32_t last) const {
-    const Item first_item = blocks_[first].first_item;
-    const Item end = last + 1 < size() ? blocks_[last + 1].first_item : static_cast<Item>(of_.producers.size());
+    const Evictable first_item = blocks_[first].first_item;
+    const Evictable end =
+        last + 1 < size() ? blocks_[last + 1].first_item : static_cast<Evictable>(of_.producers.size());
     BlockRange range{first, last, first_item, static_cast<size_t>(end - first_item), {}, {}};
     std::vector<char> is_read(range.count, 0);
     for (int32_t i = last; i >= first; --i)
         for (Position p : blocks_[i].backward) {
             range.backward.push_back(p);
-            for (Item item : of_.forms[p].reads)
+            for (Evictable item : of_.forms[p].reads)
                 if (item >= first_item && item < end && item != blocks_[last].boundary && !is_read[item - first_item]) {
                     is_read[item - first_item] = 1;
                     range.rank.push_back(item);
                 }
         }
-    std::sort(range.rank.begin(), range.rank.end(), [&](Item a, Item b) {
+    std::sort(range.rank.begin(), range.rank.end(), [&](Evictable a, Evictable b) {
         const double left = of_.again_seconds[of_.producers[a]] * static_cast<double>(of_.bytes[b]);
         const double right = of_.again_seconds[of_.producers[b]] * static_cast<double>(of_.bytes[a]);
         return left != right ? left > right : a < b;
@@ -134,14 +135,14 @@ std::vector<char> BlockChain::kept(const BlockRange& range, const RangeChoice& c
 // Returns the forward ops that the kept values and the boundary need.
 std::vector<Position> BlockChain::needed_forward(const BlockRange& range, const std::vector<char>& kept) const {
     std::vector<char> needed = kept;
-    const Item boundary = blocks_[range.last].boundary;
+    const Evictable boundary = blocks_[range.last].boundary;
     if (boundary >= range.first_item) needed[boundary - range.first_item] = 1;
     std::vector<Position> positions;
     for (auto i = static_cast<int64_t>(range.count) - 1; i >= 0; --i) {
         if (!needed[i]) continue;
         const Position p = of_.producers[range.first_item + i];
         if (positions.empty() || positions.back() != p) positions.push_back(p);
-        for (Item item : of_.again[p].reads)
+        for (Evictable item : of_.again[p].reads)
             if (item >= range.first_item) needed[item - range.first_item] = 1;
     }
     std::reverse(positions.begin(), positions.end());
@@ -152,21 +153,21 @@ std::vector<Position> BlockChain::needed_forward(const BlockRange& range, const 
 // that needs any.  Returns none if an op cannot run again.
 std::vector<BlockChain::Entry> BlockChain::backward_entries(const BlockRange& range, const std::vector<char>& kept,
                                                             bool lazy) const {
-    const Item begin = range.first_item, end = begin + static_cast<Item>(range.count);
+    const Evictable begin = range.first_item, end = begin + static_cast<Evictable>(range.count);
     std::vector<Position> need(range.count, kNever);  // per item: index of the backward op
     const auto ops = static_cast<Position>(range.backward.size());
     for (Position k = ops - 1; k >= 0; --k)
-        for (Item item : of_.forms[range.backward[k]].reads)
+        for (Evictable item : of_.forms[range.backward[k]].reads)
             if (item >= begin && item < end) need[item - begin] = k;
     Position earliest = kNever;
     std::vector<std::pair<Position, Position>> again;  // (need, position)
-    for (Item item = end - 1; item >= begin; --item) {
+    for (Evictable item = end - 1; item >= begin; --item) {
         const Position at = need[item - begin], p = of_.producers[item];
         if (kept[item - begin] || at == kNever) continue;
         if (!of_.repeatable[p]) return {};
         again.push_back({at, p});
         earliest = std::min(earliest, at);
-        for (Item input : of_.again[p].reads)
+        for (Evictable input : of_.again[p].reads)
             if (input >= begin) need[input - begin] = std::min(need[input - begin], at);
     }
     if (!lazy)
@@ -191,27 +192,27 @@ std::vector<BlockChain::Entry> BlockChain::backward_entries(const BlockRange& ra
 // Returns the most bytes in use: bytes of no item, and values of the range from producer to last reader, or beyond.
 Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& entries, std::vector<char> resident,
                              const std::vector<char>& stays) const {
-    const Item begin = range.first_item, end = begin + static_cast<Item>(range.count);
-    auto is_own = [&](Item item) { return item >= begin && item < end; };
+    const Evictable begin = range.first_item, end = begin + static_cast<Evictable>(range.count);
+    auto is_own = [&](Evictable item) { return item >= begin && item < end; };
     auto form_of = [&](const Entry& entry) -> const Form& {
         return entry.again ? of_.again[entry.position] : of_.forms[entry.position];
     };
     std::vector<int32_t> reads_left(range.count, 0);
     for (const Entry& entry : entries)
-        for (Item item : form_of(entry).reads)
+        for (Evictable item : form_of(entry).reads)
             if (is_own(item)) ++reads_left[item - begin];
     Bytes live = 0, peak = 0;
     for (size_t i = 0; i < range.count; ++i)
-        if (resident[i]) live += of_.bytes[begin + static_cast<Item>(i)];
+        if (resident[i]) live += of_.bytes[begin + static_cast<Evictable>(i)];
     std::vector<BufferId> granted;
     for (const Entry& entry : entries) {
         const Form& form = form_of(entry);
-        for (Item item : form.writes)
+        for (Evictable item : form.writes)
             if (is_own(item) && !resident[item - begin]) {
                 resident[item - begin] = 1;
                 live += of_.bytes[item];
             }
-        for (Item item : form.reads)
+        for (Evictable item : form.reads)
             if (is_own(item)) --reads_left[item - begin];
         Bytes overlaid = 0;
         granted.clear();
@@ -228,7 +229,7 @@ Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& 
         }
         peak = std::max(peak, entry.base_bytes + live + form.workspace_bytes - overlaid);
         for (const auto* list : {&form.reads, &form.writes})
-            for (Item item : *list)
+            for (Evictable item : *list)
                 if (is_own(item) && resident[item - begin] && !reads_left[item - begin] && !stays[item - begin]) {
                     resident[item - begin] = 0;
                     live -= of_.bytes[item];
@@ -241,7 +242,7 @@ Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& 
 Bytes BlockChain::forward_peak(const BlockRange& range, const std::vector<char>& kept,
                                const std::vector<Position>& needed) const {
     std::vector<char> stays = kept;
-    const Item boundary = blocks_[range.last].boundary;
+    const Evictable boundary = blocks_[range.last].boundary;
     if (boundary >= range.first_item) stays[boundary - range.first_item] = 1;
     std::vector<Entry> first, again;
     for (Position p = blocks_[range.first].first; p < blocks_[range.last].end; ++p) first.push_back({p, false, 0});
@@ -283,7 +284,7 @@ ChainPlans BlockChain::plans(Bytes most_bytes) const {
                 const std::vector<Position> forward = needed_forward(whole, kept);
                 RangePlan plan{whole.last, 0, forward_peak(whole, kept, forward), 0, again_seconds(forward), 0};
                 for (size_t k = 0; k < whole.count; ++k)
-                    if (kept[k]) plan.kept_bytes += of_.bytes[whole.first_item + static_cast<Item>(k)];
+                    if (kept[k]) plan.kept_bytes += of_.bytes[whole.first_item + static_cast<Evictable>(k)];
                 for (bool lazy : {false, true}) {
                     if (lazy && count == most) continue;
                     const std::vector<Entry> entries = backward_entries(whole, kept, lazy);

@@ -42,8 +42,8 @@ class BlockChain {
   private:
     struct Block {
         Position first, end;             // of forward
-        Item first_item;                 // of those that it makes
-        Item boundary;                   // -1 where nothing that may be recomputed is read further on
+        Evictable first_item;            // of those that it makes
+        Evictable boundary;              // -1 where nothing that may be recomputed is read further on
         std::vector<Position> backward;  // ascending
     };
     struct Entry {
@@ -53,10 +53,10 @@ class BlockChain {
     };
     struct BlockRange {  // with its values, numbered from `first_item` on
         int32_t first, last;
-        Item first_item;
+        Evictable first_item;
         size_t count;
         std::vector<Position> backward;
-        std::vector<Item> rank;  // what its backward reads, that which takes most seconds per byte first
+        std::vector<Evictable> rank;  // what its backward reads, that which takes most seconds per byte first
     };
 
     void cut(Position backward);

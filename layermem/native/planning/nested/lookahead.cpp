@@ -29,16 +29,16 @@ LookaheadWalk::LookaheadWalk(const LayoutGraph& graph, std::vector<OpId> order, 
     uses_.resize(items);
     recomputed_from_.resize(items);
     for (Position p = 0; p < static_cast<Position>(of_.order.size()); ++p) {
-        for (Item item : of_.forms[p].reads) uses_[item].push_back(p);
-        for (Item item : of_.again[p].reads) recomputed_from_[item].push_back(p);
+        for (Evictable item : of_.forms[p].reads) uses_[item].push_back(p);
+        for (Evictable item : of_.again[p].reads) recomputed_from_[item].push_back(p);
     }
     outputs_.resize(items);
-    for (Item item = 0; item < static_cast<Item>(items); ++item)
-        for (Item input : of_.again[of_.producers[item]].reads) outputs_[input].push_back(item);
+    for (Evictable item = 0; item < static_cast<Evictable>(items); ++item)
+        for (Evictable input : of_.again[of_.producers[item]].reads) outputs_[input].push_back(item);
     last_need_.assign(items, -1);
-    for (auto item = static_cast<Item>(items) - 1; item >= 0; --item) {
+    for (auto item = static_cast<Evictable>(items) - 1; item >= 0; --item) {
         if (!uses_[item].empty()) last_need_[item] = uses_[item].back();
-        for (Item output : outputs_[item]) last_need_[item] = std::max(last_need_[item], last_need_[output]);
+        for (Evictable output : outputs_[item]) last_need_[item] = std::max(last_need_[item], last_need_[output]);
     }
 }
 
@@ -63,31 +63,31 @@ std::optional<std::vector<OpId>> LookaheadWalk::run(Bytes budget_bytes, Exponent
     in_chain_.assign(of_.order.size(), 0);
     result_.clear();
     for (Position p = 0; p < static_cast<Position>(of_.order.size()); ++p) {
-        while (produced_ < static_cast<Item>(items) && of_.producers[produced_] <= p) ++produced_;
+        while (produced_ < static_cast<Evictable>(items) && of_.producers[produced_] <= p) ++produced_;
         if (p == drop_at_)
-            for (Item item : dropped_)
+            for (Evictable item : dropped_)
                 if (resident_[item]) evict(item);
-        const std::vector<Item>& wanted = of_.forms[p].reads;
+        const std::vector<Evictable>& wanted = of_.forms[p].reads;
         const std::vector<Position> chain = missing_producers(wanted);
-        for (Item item : wanted) ++locked_[item];
+        for (Evictable item : wanted) ++locked_[item];
         for (Position q : chain)
-            for (Item item : of_.again[q].reads) ++locked_[item];
+            for (Evictable item : of_.again[q].reads) ++locked_[item];
         for (Position q : chain) {
-            for (Item item : of_.again[q].reads) --locked_[item];
+            for (Evictable item : of_.again[q].reads) --locked_[item];
             if (!of_.repeatable[q] || !run_form(of_.again[q], p, true, of_.order[q])) return std::nullopt;
         }
-        for (Item item : wanted) --locked_[item];
+        for (Evictable item : wanted) --locked_[item];
         if (!run_form(of_.forms[p], p, false, of_.order[p])) return std::nullopt;
     }
     return result_;
 }
 
 // Returns the positions of the producers to run again so that `wanted` is resident, ascending.
-std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Item>& wanted) {
+std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Evictable>& wanted) {
     std::vector<Position> chain;
-    std::vector<Item> stack;
-    auto add_missing = [&](const std::vector<Item>& list) {
-        for (Item item : list)
+    std::vector<Evictable> stack;
+    auto add_missing = [&](const std::vector<Evictable>& list) {
+        for (Evictable item : list)
             if (!resident_[item]) stack.push_back(item);
     };
     add_missing(wanted);
@@ -106,15 +106,15 @@ std::vector<Position> LookaheadWalk::missing_producers(const std::vector<Item>& 
 
 // Allocates the outputs of the op, after enough was evicted for them.
 bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, OpId op) {
-    for (Item item : form.writes)
+    for (Evictable item : form.writes)
         if (!resident_[item]) {
             set_resident(item, true);  // so that find_needs() does not count its recomputation
             used_bytes_ += of_.bytes[item];
         }
     const Bytes limit = budget_bytes_ - (is_recompute ? of_.before[at] : of_.during[at]) - form.workspace_bytes;
-    for (Item item : form.writes) ++locked_[item];
+    for (Evictable item : form.writes) ++locked_[item];
     const bool fits = used_bytes_ <= limit || evict_until_fits(form, at, is_recompute ? at : at + 1, limit);
-    for (Item item : form.writes) --locked_[item];
+    for (Evictable item : form.writes) --locked_[item];
     result_.push_back(op);
     return fits;
 }
@@ -123,8 +123,10 @@ bool LookaheadWalk::run_form(const Form& form, Position at, bool is_recompute, O
 // output may overlay it, because it takes no bytes in addition to that output.
 bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now, Bytes limit) {
     find_needs(now);
-    auto reads = [&](Item item) { return std::find(form.reads.begin(), form.reads.end(), item) != form.reads.end(); };
-    residents_.for_each([&](Item item) {
+    auto reads = [&](Evictable item) {
+        return std::find(form.reads.begin(), form.reads.end(), item) != form.reads.end();
+    };
+    residents_.for_each([&](Evictable item) {
         if (!locked_[item] && need_[item] == kNever && !reads(item)) evict(item);
     });
     // The overlays that are possible here; each out and each over occurs once.
@@ -141,7 +143,7 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
         taken.insert(taken.end(), {o.out_buffer, of_.buffers[o.over]});
         return true;
     };
-    std::vector<Item> consumed;
+    std::vector<Evictable> consumed;
     Bytes saved = 0;
     for (const Form::Overlay& o : form.overlays) {
         if (!resident_[o.over] || locked_[o.over] || !begins_here(o)) continue;
@@ -155,10 +157,10 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
         }
     }
     while (used_bytes_ - saved > limit) {
-        Item best = -1;
+        Evictable best = -1;
         const Form::Overlay* best_overlay = nullptr;
         double most = -1;
-        residents_.for_each([&](Item item) {
+        residents_.for_each([&](Evictable item) {
             if (locked_[item] || of_.bytes[item] == 0 || reads(item)) return;
             const double value = score(item, now);
             if (value > most) {
@@ -190,16 +192,16 @@ bool LookaheadWalk::evict_until_fits(const Form& form, Position at, Position now
             find_needs_without(best, now);
         }
     }
-    for (Item item : consumed) evict(item);
+    for (Evictable item : consumed) evict(item);
     return true;
 }
 
-void LookaheadWalk::evict(Item item) {
+void LookaheadWalk::evict(Evictable item) {
     set_resident(item, false);
     used_bytes_ -= of_.bytes[item];
 }
 
-void LookaheadWalk::set_resident(Item item, bool resident) {
+void LookaheadWalk::set_resident(Evictable item, bool resident) {
     resident_[item] = resident;
     if (resident)
         residents_.add(item);
@@ -209,7 +211,7 @@ void LookaheadWalk::set_resident(Item item, bool resident) {
     forget_costs_of_outputs(item);
 }
 
-double LookaheadWalk::score(Item item, Position now) const {
+double LookaheadWalk::score(Evictable item, Position now) const {
     const double distance = need_[item] - now + 1;
     return static_cast<double>(of_.bytes[item]) * power_of_halves(distance, exponents_.distance) /
            power_of_halves(std::max(cost_[item], kLeastSeconds), exponents_.cost);
@@ -221,23 +223,23 @@ double LookaheadWalk::score(Item item, Position now) const {
 // Both are recomputed only for items whose inputs have changed; costs only for values that existed and are still
 // needed. The step count assumes that all were recomputed.
 void LookaheadWalk::find_needs(Position now) {
-    const auto items = static_cast<Item>(of_.buffers.size());
+    const auto items = static_cast<Evictable>(of_.buffers.size());
     steps_ += items;
     for (; passed_ < now; ++passed_)
-        for (Item item : of_.forms[passed_].reads) stale_needs_.add(item);
+        for (Evictable item : of_.forms[passed_].reads) stale_needs_.add(item);
     find_costs(0, now);
     find_needs_below(items, now);
 }
 
 // Updates both after one eviction: costs change above the item, needs below it.
-void LookaheadWalk::find_needs_without(Item evicted, Position now) {
+void LookaheadWalk::find_needs_without(Evictable evicted, Position now) {
     steps_ += static_cast<int64_t>(of_.buffers.size()) / 2;
     find_costs(evicted + 1, now);
     find_needs_below(evicted, now);
 }
 
-void LookaheadWalk::find_costs(Item first, Position now) {
-    stale_costs_.take_rising(first, produced_, [&](Item item) {
+void LookaheadWalk::find_costs(Evictable first, Position now) {
+    stale_costs_.take_rising(first, produced_, [&](Evictable item) {
         if (last_need_[item] < now) return;  // recomputed no more
         const double cost = cost_of(item);
         if (cost == cost_[item]) return;
@@ -246,8 +248,8 @@ void LookaheadWalk::find_costs(Item first, Position now) {
     });
 }
 
-void LookaheadWalk::find_needs_below(Item end, Position now) {
-    stale_needs_.take_falling(end, [&](Item item) {
+void LookaheadWalk::find_needs_below(Evictable end, Position now) {
+    stale_needs_.take_falling(end, [&](Evictable item) {
         const double need = need_of(item, now);
         if (need == need_[item]) return;
         need_[item] = need;
@@ -255,31 +257,31 @@ void LookaheadWalk::find_needs_below(Item end, Position now) {
     });
 }
 
-double LookaheadWalk::cost_of(Item item) const {
+double LookaheadWalk::cost_of(Evictable item) const {
     const Position p = of_.producers[item];
     double cost = cost_of_ == CostOf::kSeconds ? of_.again_seconds[p] : 1.0;
-    for (Item input : of_.again[p].reads)
+    for (Evictable input : of_.again[p].reads)
         if (!resident_[input]) cost += cost_[input];
     return cost;
 }
 
-double LookaheadWalk::need_of(Item item, Position now) {
+double LookaheadWalk::need_of(Evictable item, Position now) {
     const auto& uses = uses_[item];
     size_t& next = next_use_[item];
     while (next < uses.size() && uses[next] < now) ++next;
     double need = next < uses.size() ? uses[next] : kNever;
     for (Position p : recomputed_from_[item])
-        for (Item output : of_.again[p].writes)
+        for (Evictable output : of_.again[p].writes)
             if (!resident_[output] && output > item) need = std::min(need, need_[output] + 0.5);
     return need;
 }
 
-void LookaheadWalk::forget_needs_of_inputs(Item item) {
-    for (Item input : of_.again[of_.producers[item]].reads) stale_needs_.add(input);
+void LookaheadWalk::forget_needs_of_inputs(Evictable item) {
+    for (Evictable input : of_.again[of_.producers[item]].reads) stale_needs_.add(input);
 }
 
-void LookaheadWalk::forget_costs_of_outputs(Item item) {
-    for (Item output : outputs_[item]) stale_costs_.add(output);
+void LookaheadWalk::forget_costs_of_outputs(Evictable item) {
+    for (Evictable output : outputs_[item]) stale_costs_.add(output);
 }
 
 }  // namespace layermem::planning::nested

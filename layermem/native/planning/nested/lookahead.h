@@ -50,23 +50,23 @@ class LookaheadWalk {
     bool run_form(const Form& form, Position at, bool is_recompute, OpId op);
     bool evict_until_fits(const Form& form, Position at, Position now, Bytes limit);
     void find_needs(Position now);
-    void find_needs_without(Item evicted, Position now);
-    void find_costs(Item first, Position now);
-    void find_needs_below(Item end, Position now);
-    double need_of(Item item, Position now);
-    double cost_of(Item item) const;
-    void set_resident(Item item, bool resident);
-    void forget_needs_of_inputs(Item item);
-    void forget_costs_of_outputs(Item item);
-    std::vector<Position> missing_producers(const std::vector<Item>& wanted);
-    double score(Item item, Position now) const;
-    void evict(Item item);
+    void find_needs_without(Evictable evicted, Position now);
+    void find_costs(Evictable first, Position now);
+    void find_needs_below(Evictable end, Position now);
+    double need_of(Evictable item, Position now);
+    double cost_of(Evictable item) const;
+    void set_resident(Evictable item, bool resident);
+    void forget_needs_of_inputs(Evictable item);
+    void forget_costs_of_outputs(Evictable item);
+    std::vector<Position> missing_producers(const std::vector<Evictable>& wanted);
+    double score(Evictable item, Position now) const;
+    void evict(Evictable item);
 
     const OrderItems of_;
     const Position drop_at_;
-    std::vector<Item> dropped_;
+    std::vector<Evictable> dropped_;
     std::vector<std::vector<Position>> uses_;             // per item: positions that read it
-    std::vector<std::vector<Item>> outputs_;              // per item: those whose recomputation reads it
+    std::vector<std::vector<Evictable>> outputs_;         // per item: those whose recomputation reads it
     std::vector<Position> last_need_;                     // per item: last use of it, or of a value computed from it
     std::vector<std::vector<Position>> recomputed_from_;  // per item: producers whose recomputation reads it
 
@@ -82,8 +82,8 @@ class LookaheadWalk {
     std::vector<double> need_, cost_;  // per item: position of the next need, seconds to recompute it
     // Items whose need or cost may have changed: few do from one eviction to the next.
     ItemSet stale_needs_, stale_costs_;
-    Position passed_ = 0;  // positions below it are no next uses any more
-    Item produced_ = 0;    // items below it are produced at this position or before
+    Position passed_ = 0;     // positions below it are no next uses any more
+    Evictable produced_ = 0;  // items below it are produced at this position or before
     std::vector<OpId> result_;
     int64_t steps_ = 0;
 };

@@ -15,7 +15,7 @@ OrderItems::OrderItems(const LayoutGraph& graph, std::vector<OpId> ops, const st
     for (Position p = 0; p < n; ++p)
         for (BufferId b : graph.ops().at(order[p]).writes)
             if (is_evictable[b] && items[b] < 0) {
-                items[b] = static_cast<Item>(buffers.size());
+                items[b] = static_cast<Evictable>(buffers.size());
                 buffers.push_back(b);
                 bytes.push_back(graph.buffers()[b].bytes);
                 producers.push_back(p);

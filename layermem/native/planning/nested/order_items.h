@@ -13,15 +13,16 @@ using liveness::LayoutGraph;
 using liveness::OpId;
 using liveness::Position;
 
-using Item = int32_t;  // index of an evictable buffer, in the order of producers: an op's inputs have lower numbers
+using Evictable =
+    int32_t;  // index of an evictable buffer, in the order of producers: an op's inputs have lower numbers
 
 // The items of an op, or of its recomputation.
 struct Form {
-    std::vector<Item> reads, writes;
+    std::vector<Evictable> reads, writes;
     struct Overlay {
-        Item out;  // -1: not evictable
+        Evictable out;  // -1: not evictable
         BufferId out_buffer;
-        Item over;
+        Evictable over;
         Bytes bytes;
     };
     std::vector<Overlay> overlays;  // over items
@@ -42,7 +43,7 @@ struct OrderItems {
     std::vector<Bytes> bytes;
     std::vector<Position> producers;
     // per buffer
-    std::vector<Item> items;  // -1 if not evictable
+    std::vector<Evictable> items;  // -1 if not evictable
     // per position
     std::vector<Form> forms, again;  // the op, and its recomputation
     std::vector<char> repeatable;

@@ -16,7 +16,6 @@
 
 namespace layermem::planning::placement {
 
-using Tick = int32_t;
 constexpr int kStreams = 4;
 
 struct TimedAccesses {
