@@ -54,12 +54,12 @@ LM_CHANNEL_SUMS(prelu, 1, b > 0.0f ? 0.0f : x * b)
 // sum_splits: y = sum of `splits` consecutive arrays, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read
 //   begun [count] float read, or null: the sum of the splits before these; may be y
-//   left [count] float written, or null: the array after the splits, which is incomplete (wgrad_slices.py)
+//   left [count] float written, or null: the array after the splits, which is incomplete (products/wgrad_slices.py)
 //   launch   `width` lanes of V elements across, 256 / width splits down, 4 or 8 times: grid
 //            ceil(count / (width V)), block 256.  All threads load splits, and those of the first line add them
 //   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `begun` and `left`: bound by memory
 //   assumes  count below 2^31; _v4: a multiple of 4, all arrays aligned to 16 bytes
-//   source   the split of a weight gradient in layermem/backends/cuda/wgrad.py
+//   source   the split of a weight gradient in layermem/backends/cuda/products/wgrad.py
 struct SplitsArgs {
     float* y;
     const float* begun;

@@ -9,7 +9,7 @@
 //            one, which are the padding left and right; rows of the padding above and below are zeros.  Each row has the
 //            same alignment to 16 bytes as in memory; gap is a multiple of 4 floats, so all rows have the same one
 //   launch   as conv_fprop; dynamic shared memory: Product::STAGES stages of B, the table, the patch
-//            (layermem/backends/cuda/conv_patch.py has the sizes)
+//            (layermem/backends/cuda/products/conv_patch.py has the sizes)
 //   traffic  the patch and B once per tile, through L2
 //   banks    a read of A has four elements of eight windows; at a distance of 12 or 3 floats they use different banks, at
 //            6 two share each bank

@@ -28,7 +28,7 @@ struct ConvDgradSumsArgs {
 };
 
 // The epilogue's shared memory: the tile of x, as in OwnRuns; mean, inv_std, factor and bias of each column; and the
-// sums of each group of rows.  The host reserves as much (gemm_tiles.py).
+// sums of each group of rows.  The host reserves as much (products/gemm_tiles.py).
 template <class T>
 struct SumsMemory {
     static constexpr int NUMBERS = 4;

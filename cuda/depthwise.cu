@@ -391,7 +391,7 @@ LM_FN void wgrad_any(const DirectWgradArgs<E>& p) {
 
 // ---- instances -------------------------------------------------------------------------------------------------------
 
-// Strips and warps as in layermem/backends/cuda/depthwise.py.
+// Strips and warps as in layermem/backends/cuda/products/depthwise.py.
 LM_DIRECT(depthwise_fprop_3x3_s1, DepthwiseArgs, THREADS, 2, fprop<4, 3, 1, 2, 4>)
 LM_DIRECT(depthwise_fprop_3x3_s2, DepthwiseArgs, THREADS, 2, fprop<4, 3, 2, 2, 2>)
 LM_DIRECT(depthwise_fprop_5x5_s1, DepthwiseArgs, THREADS, 2, fprop<4, 5, 1, 2, 4>)

@@ -346,7 +346,7 @@ LM_FN void wgrad(const GroupedWgradArgs<E>& args) {
 
 // ---- instances -------------------------------------------------------------------------------------------------------
 
-// Strips as in layermem/backends/cuda/grouped.py.
+// Strips as in layermem/backends/cuda/products/grouped.py.
 LM_DIRECT(grouped_fprop_s1, GroupedArgs, THREADS, 2, fprop<1, 7>)
 LM_DIRECT(grouped_fprop_s2, GroupedArgs, THREADS, 2, fprop<2, 7>)
 LM_DIRECT(grouped_dgrad_s1, GroupedArgs, THREADS, 2, dgrad<1, 7>)

@@ -73,7 +73,7 @@ LM_KERNEL(im2col_backward, Im2colArgs, p, 256) {
 }
 
 // gather_windows: what a weight gradient needs of some windows, as matrices: the windows that a slice of the batch leaves
-// to the next one (layermem/backends/cuda/wgrad_slices.py).
+// to the next one (layermem/backends/cuda/products/wgrad_slices.py).
 //   maps_rows  [count][K] float written     image_rows  [count][g][kh kw][C/g] float written, zero in the pad
 //   maps [N][Ho][Wo][K], image [N][height][width][C] float, or both in 16 bits, read
 //   launch   one thread per element written, grid ceil(count (K + kh kw C) / 256), block 256

@@ -5,7 +5,7 @@
 //   launch   one thread per V columns of a row: grid ceil(rows columns / (256 V)), block 256, no shared memory
 //   traffic  4 (splits + 1) bytes per element, and 4 each for `begun` and a residual: bound by memory
 //   assumes  parts below 2^31 elements; _v4: columns are a multiple of 4; a mask needs a multiple of 8
-//   source   the parts of an inner product in layermem/backends/cuda/inner_parts.py
+//   source   the parts of an inner product in layermem/backends/cuda/products/inner_parts.py
 #include "conv.cuh"
 
 using namespace lm;

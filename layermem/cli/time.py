@@ -162,7 +162,7 @@ def run_devices(arguments: argparse.Namespace) -> int:
 
 def _check_gpus(arguments: argparse.Namespace) -> int:
     """Print the results of each GPU's self-test; return the exit code of a failed device if one is wrong."""
-    from layermem.backends.cuda.checked import check_all, summary
+    from layermem.backends.cuda.checks.checked import check_all, summary
     from layermem.backends.cuda.driver.context import gpus
     from layermem.errors import DeviceError
 

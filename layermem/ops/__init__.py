@@ -24,7 +24,7 @@ from layermem.ops.base import (
     Window,
     roles,
 )
-from layermem.ops.communication import AllGather, Communication, MovingAverage, NormOfRows, ReduceScatter, RowSquares
+from layermem.ops.communication import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares
 from layermem.ops.convolution import (
     CONV_MOMENTS,
     DGRAD_SUMS,
@@ -41,9 +41,10 @@ from layermem.ops.convolution import (
 from layermem.ops.detection import DetectionEvaluate, DetectionOutput, MultiBoxLoss, Suppression
 from layermem.ops.dropout import Dropout
 from layermem.ops.eltwise import Eltwise, ResidualGrad
+from layermem.ops.fill import Fill
 from layermem.ops.filter import Filter
 from layermem.ops.gather import BatchReindex, Embed, Gather
-from layermem.ops.host import CopyOut, Feed, Fill
+from layermem.ops.host import CopyOut, Feed
 from layermem.ops.im2col import Im2col
 from layermem.ops.images import ByteImages, transformed
 from layermem.ops.inner_product import BandRules, InnerProduct, InnerProductUpdate, RowBand
@@ -57,8 +58,9 @@ from layermem.ops.loss import (
     SigmoidCrossEntropyLoss,
     SmoothL1Loss,
 )
+from layermem.ops.lrn import LRN
 from layermem.ops.mvn import MVN
-from layermem.ops.normalization import LRN, BatchNorm, BatchNormScale, Bias, Scale
+from layermem.ops.normalization import BatchNorm, BatchNormScale, MovingAverage
 from layermem.ops.parameter import Parameter
 from layermem.ops.permute import Permute
 from layermem.ops.pooling import Pool, StochasticPool
@@ -68,6 +70,7 @@ from layermem.ops.recurrent import Carry, LstmUnit
 from layermem.ops.reduction import ArgMax, Reduction
 from layermem.ops.resize import Crop, Interp, Resampling
 from layermem.ops.roi_pooling import PsRoiPool, RoiPool
+from layermem.ops.scale import Bias, Scale
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.ops.update import ACCUMULATE, JOINED_UPDATES, MOST_JOINED, RULES, GradientNorm, Update

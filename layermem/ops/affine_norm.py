@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layermem.ops.base import MIXES, PIECES, Along, Averages, OpRecord, Tensor
-from layermem.ops.normalization import BatchNorm, BatchNormScale, Scale
+from layermem.ops.normalization import BatchNorm, BatchNormScale
+from layermem.ops.scale import Scale
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layermem.ops.base import PerItem, Tensor
-from layermem.ops.normalization import Scale
+from layermem.ops.scale import Scale
 
 
 @dataclass(frozen=True)

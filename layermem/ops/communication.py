@@ -80,21 +80,6 @@ class AllGather(Communication):
 
 
 @dataclass(frozen=True)
-class MovingAverage(OpRecord):
-    """average   w0, w1 [C] [, w2 [1]] move by each row of x0, x1 [N][C] [, x2 [N][1]] in turn, as N / ops batches in
-    sequence would move them: w = kept w + row.
-
-    ops       number of ops of the net that move these averages; each leaves one row per batch
-    batches   batches of all ranks; where the context has `averaged`, that number of them counts
-    """
-
-    kept: float
-    channels: int
-    batches: int
-    ops: int = 1
-
-
-@dataclass(frozen=True)
 class RowSquares(OpRecord):
     """forward   y0 [rows] = the sum of squares of each row of x0"""
 

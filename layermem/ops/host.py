@@ -1,10 +1,10 @@
-"""Ops of a step that belong to no layer: they bring batches in, take outputs out and fill in constants."""
+"""Ops of a step that belong to no layer: they bring batches in and take outputs out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import PIECES, Along, OpRecord, PerItem, Tensor
+from layermem.ops.base import OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,3 @@ class CopyOut(OpRecord):
     """forward   hands x0 to the host under the name `blob`"""
 
     blob: str
-
-
-@dataclass(frozen=True)
-class Fill(PerItem):
-    """fill   y0 = value (added where the op accumulates), times the loss scale of the step where it is `scaled`"""
-
-    value: float
-    scaled: bool = False
-
-    def over_rows(self, step: str) -> Along:
-        return PIECES

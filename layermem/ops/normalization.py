@@ -1,21 +1,11 @@
-"""LRN, BatchNorm, Scale, Bias, and the fusion of a BatchNorm with the Scale, residual and ReLU that follow it."""
+"""BatchNorm, and the fusion of a BatchNorm with the Scale, residual and ReLU that follow it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from layermem.ops.base import (
-    MIXES,
-    PIECES,
-    Along,
-    Averages,
-    BatchSlice,
-    EndsInRelu,
-    OpRecord,
-    PerItem,
-    Tensor,
-    epilogue_name,
-)
+from layermem.ops.base import MIXES, PIECES, Along, Averages, BatchSlice, EndsInRelu, OpRecord, Tensor, epilogue_name
+from layermem.ops.scale import Scale
 
 # The passes over the items, for slices of a batch (graph/batch_norm_passes.py).
 OF_BATCH = frozenset({"mean", "inv_std"})
@@ -25,22 +15,6 @@ PASSES = {
     "gradient_sums": Along(sums=frozenset({"sums", "dw3", "dw4"}), whole=OF_BATCH),
     "input_gradient": Along(whole=OF_BATCH | {"sums"}),
 }
-
-
-@dataclass(frozen=True)
-class LRN(PerItem):
-    """y = x s^-beta with s = k + alpha (sum of squares around), over `size` channels or, within a channel, size x size
-    pixels.  alpha is Caffe's divided by the number of elements summed.
-
-    forward   y0 from x0        backward   dx0 from x0, dy0
-    """
-
-    x: Tensor
-    across: bool
-    size: int
-    alpha: float
-    beta: float
-    k: float
 
 
 @dataclass(frozen=True)
@@ -88,40 +62,6 @@ class BatchNorm(OpRecord):
 
 
 @dataclass(frozen=True)
-class Scale(OpRecord):
-    """y = x f [+ b], where f and b span some axes of x.
-
-    operand   role of f: "x1", or "w0" where it is learned      bias     role of b, or None
-    view      shape of f with a 1 for each axis that it does not span
-    summed    the axes that f does not span
-
-    forward   y0 from x0, f, b      backward   dx0, df, db from dy0, x0, f
-    """
-
-    x: Tensor
-    operand: str
-    view: tuple[int, ...]
-    summed: tuple[int, ...]
-    bias: str | None = None
-
-    def over_items(self, step: str) -> Along:
-        return sums_of_operands(self.operand, self.bias, self.summed, step)
-
-
-@dataclass(frozen=True)
-class Bias(OpRecord):
-    """y = x + b; fields as in Scale, with b at `operand`.   forward   y0 from x0, b     backward   dx0, db from dy0"""
-
-    x: Tensor
-    operand: str
-    view: tuple[int, ...]
-    summed: tuple[int, ...]
-
-    def over_items(self, step: str) -> Along:
-        return sums_of_operands(self.operand, None, self.summed, step)
-
-
-@dataclass(frozen=True)
 class BatchNormScale(EndsInRelu):
     """A training BatchNorm and its Scale with bias, then optionally a residual and a ReLU.
 
@@ -162,11 +102,16 @@ class BatchNormScale(EndsInRelu):
         return replace(super().of_slice(part, whole), norm=norm, scale=scale)
 
 
-def sums_of_operands(operand: str, bias: str | None, summed: tuple[int, ...], step: str) -> Along:
-    """OpRecord.over_items of an op whose `operand` and `bias` span all axes but `summed`."""
-    if 0 not in summed:
-        return PIECES if operand.startswith("x") else MIXES
-    if operand.startswith("x"):
-        return MIXES
-    gradients = frozenset(f"d{role}" for role in (operand, bias) if role is not None)
-    return Along(gradients) if step == "backward" else PIECES
+@dataclass(frozen=True)
+class MovingAverage(OpRecord):
+    """average   w0, w1 [C] [, w2 [1]] move by each row of x0, x1 [N][C] [, x2 [N][1]] in turn, as N / ops batches in
+    sequence would move them: w = kept w + row.
+
+    ops       number of ops of the net that move these averages; each leaves one row per batch
+    batches   batches of all ranks; where the context has `averaged`, that number of them counts
+    """
+
+    kept: float
+    channels: int
+    batches: int
+    ops: int = 1

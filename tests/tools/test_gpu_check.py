@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from layermem.backends.cuda import inner_parts
-from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16
 from layermem.backends.cuda.kernel_images.sources import architecture, modules
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
+from layermem.backends.cuda.products import inner_parts
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16
+from layermem.backends.cuda.products.warpgroup import WARPGROUP_TILES
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
 from tests.backends.cuda.harness import kernel_names

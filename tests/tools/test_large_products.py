@@ -8,9 +8,9 @@ from itertools import groupby
 
 import pytest
 
-from layermem.backends.cuda.gemm_tiles import ENGINES, FPROP
-from layermem.backends.cuda.implicit_gemm import conv_fprop
 from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, FPROP
+from layermem.backends.cuda.products.implicit_gemm import conv_fprop
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import on_fake_driver
 from tests.backends.cuda.harness import PLAIN, Way, kernel_names

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.gemm_tiles import ENGINES
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from tests.backends.cuda.harness import Case, Way, case_of
 from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tools.gpu.every_kernel import Check, every_kernel

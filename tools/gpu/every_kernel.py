@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from layermem.backends.cuda import gemm_tiles, warpgroup
-from layermem.backends.cuda.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_MIXED_WIDTH, PACKED_BF16, Tile
-from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
+from layermem.backends.cuda.products import gemm_tiles, warpgroup
+from layermem.backends.cuda.products.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_MIXED_WIDTH, PACKED_BF16, Tile
+from layermem.backends.cuda.products.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
 from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
 from tests.backends.cuda.on_gpu import Gpu

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from layermem.backends.cuda import conv_patch
-from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP
+from layermem.backends.cuda.products import conv_patch
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW
 from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of

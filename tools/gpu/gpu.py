@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.delay import delay
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.launch import Launch
 from layermem.schedule.ir import COMPUTE
@@ -33,7 +34,7 @@ class Gpu:
         self._held: list[Any] = []
         self._outputs: list[Any] = []
         self._modules: dict[Path, Any] = {}
-        self._delay = self.driver.delay(COMPUTE)
+        self._delay = delay(self.driver, COMPUTE)
         self._small, self._noting = small, noting
         if not small:
             self.warm_up()

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
-from layermem.backends.cuda.gemm_tiles import (
+from layermem.backends.cuda.launch import Launch, ceil_div
+from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
+from layermem.backends.cuda.products import gemm_tiles
+from layermem.backends.cuda.products.gemm_tiles import (
     ALL_TILES,
     DGRAD,
     ENGINES,
@@ -29,11 +31,15 @@ from layermem.backends.cuda.gemm_tiles import (
     Engine,
     engine_for,
 )
-from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
-from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.warpgroup import PACKED_TILES, PRECISIONS, WARPGROUP_TILES, WarpgroupTile, engine_of
-from layermem.backends.cuda.wgrad import Split, conv_wgrad
+from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
+from layermem.backends.cuda.products.warpgroup import (
+    PACKED_TILES,
+    PRECISIONS,
+    WARPGROUP_TILES,
+    WarpgroupTile,
+    engine_of,
+)
+from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
 from tools.gpu.every_kernel import Check, words

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from layermem.backends.cuda import check
 from layermem.backends.cuda.base import FLOAT, itemsize
-from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, WGRAD, Engine
+from layermem.backends.cuda.checks import check
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.weight_tiles import operand_weights, tiles_bytes
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, WGRAD, Engine
+from layermem.backends.cuda.products.weight_tiles import operand_weights, tiles_bytes
 from layermem.ops import ConvProblem, Tensor
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned

@@ -1,4 +1,4 @@
-"""Host I/O and constants: copies batches in and outputs out, and fills buffers."""
+"""Host I/O: copies batches in and outputs out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from layermem.backends.arena import axes_of_caffe
 from layermem.backends.cpu.base import Array, CpuCall, Launch, kernel
 from layermem.backends.cpu.launch import launch
-from layermem.ops import CopyOut, Feed, Fill
+from layermem.ops import CopyOut, Feed
 
 
 @kernel(Feed, "forward")
@@ -52,13 +52,3 @@ def to_caffe_order(stored: Array) -> Array:
     values = np.empty(blob.shape, np.float32)
     launch("transpose", n, h * w, c, out=values.ctypes.data, x=stored.ctypes.data)()
     return values
-
-
-@kernel(Fill, "fill")
-def fill(op: Fill, call: CpuCall) -> list[Launch]:
-    count, out, accumulate, context = call.count("y0"), call["y0"], call.accumulates("y0"), call.context
-
-    def fill_with(value: float) -> Launch:
-        return launch("pointwise", "fill", count, out=out, alpha=value, accumulate=accumulate)
-
-    return [lambda: fill_with(op.value * context["loss_scale"])()] if op.scaled else [fill_with(op.value)]

@@ -8,8 +8,7 @@ from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
 
 __all__ = ["CudaDevice", "cuda_kernels"]
-PROGRAM = "selftest"  # which `python -m` imports itself
 
 for module in iter_modules(__path__):
-    if not module.ispkg and module.name != PROGRAM:
+    if not module.ispkg:
         import_module(f"{__name__}.{module.name}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from layermem.backends.cuda import normalization
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.eltwise import combine
-from layermem.backends.cuda.host import fill
+from layermem.backends.cuda.fill import fill
 from layermem.backends.cuda.launch import Launch
 from layermem.ops import AffineNorm, Fill, MovingAverage, Tensor
 from layermem.ops.affine_norm import AS_FUSED, AVERAGES

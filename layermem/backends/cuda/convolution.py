@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from layermem.backends.cuda import depthwise, grouped
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import CudaCall, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.depthwise import DepthwiseWgrad
-from layermem.backends.cuda.direct import DirectWgrad
-from layermem.backends.cuda.direct_problems import is_depthwise, is_direct_dgrad, is_direct_fprop, is_direct_wgrad
-from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP
-from layermem.backends.cuda.grouped import GroupedWgrad
-from layermem.backends.cuda.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
-from layermem.backends.cuda.warpgroup import engine_of, leaves_moments, leaves_norm_sums
-from layermem.backends.cuda.weight_tiles import operand_weights
-from layermem.backends.cuda.wgrad_slices import (
+from layermem.backends.cuda.products import depthwise, grouped
+from layermem.backends.cuda.products.depthwise import DepthwiseWgrad
+from layermem.backends.cuda.products.direct import DirectWgrad
+from layermem.backends.cuda.products.direct_problems import (
+    is_depthwise,
+    is_direct_dgrad,
+    is_direct_fprop,
+    is_direct_wgrad,
+)
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP
+from layermem.backends.cuda.products.grouped import GroupedWgrad
+from layermem.backends.cuda.products.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
+from layermem.backends.cuda.products.warpgroup import engine_of, leaves_moments, leaves_norm_sums
+from layermem.backends.cuda.products.weight_tiles import operand_weights
+from layermem.backends.cuda.products.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
     conv_wgrad_of,

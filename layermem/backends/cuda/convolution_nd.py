@@ -12,12 +12,12 @@ from itertools import groupby
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy_runs
-from layermem.backends.cuda.gemm_tiles import engine_of_fp32
-from layermem.backends.cuda.host import fill
-from layermem.backends.cuda.implicit_gemm import Epilogue, conv_dgrad, conv_fprop
+from layermem.backends.cuda.fill import fill
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.products.gemm_tiles import engine_of_fp32
+from layermem.backends.cuda.products.implicit_gemm import Epilogue, conv_dgrad, conv_fprop
+from layermem.backends.cuda.products.wgrad import conv_wgrad, conv_wgrad_workspace_bytes
 from layermem.backends.cuda.scale import scale
-from layermem.backends.cuda.wgrad import conv_wgrad, conv_wgrad_workspace_bytes
 from layermem.ops import Bias, ConvNd, ConvNdProblem, DeconvNd, Fill, Tensor
 from layermem.ops.frames import FrameRun, frame_runs, image_frames, maps_frames, unreached_frames
 from layermem.utils.units import aligned

@@ -10,26 +10,27 @@ from functools import cached_property
 from pathlib import Path
 
 from layermem.backends.base import Bound, Device, Memory, NextBatch, Stopwatch, register_device, sequence
-from layermem.backends.cuda import narrow_products
 from layermem.backends.cuda.base import CudaCall, cuda_kernels
-from layermem.backends.cuda.checked import CheckedGpu, check_step, is_switched_off
+from layermem.backends.cuda.checks.checked import CheckedGpu, check_step, is_switched_off
 from layermem.backends.cuda.communication import Staging, reduce_workspace_bytes
 from layermem.backends.cuda.driver import communication
 from layermem.backends.cuda.driver.communication import Communicator, HostCommunicator, NcclCommunicator
 from layermem.backends.cuda.driver.context import Driver, Gpu, gpu_count, gpus, page_table_bytes
+from layermem.backends.cuda.driver.delay import delay
 from layermem.backends.cuda.driver.error_flags import DeviceErrorFlags
 from layermem.backends.cuda.driver.host_code import HostCode
 from layermem.backends.cuda.driver.host_io import HostIO
 from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostBytes, PinnedArena
 from layermem.backends.cuda.driver.step_run import StepRun, record_event, wait_for
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
+from layermem.backends.cuda.driver.stopwatch import EventStopwatch
 from layermem.backends.cuda.families import families_off
-from layermem.backends.cuda.gemm_tiles import DEPTH, ENGINES
 from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
-from layermem.backends.cuda.inner_parts import dgrad_parts
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.stopwatch import EventStopwatch
+from layermem.backends.cuda.products import narrow_products
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, ENGINES
+from layermem.backends.cuda.products.inner_parts import dgrad_parts
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group
@@ -446,7 +447,7 @@ class CudaDevice(Device):
 
     @cached_property
     def _delay(self) -> Bound:
-        return self.driver.delay(COMPUTE)
+        return delay(self.driver, COMPUTE)
 
     def run(self, calls: Sequence[Bound], next_batch: NextBatch | None = None) -> None:
         for scalars in self.step_scalars.values():

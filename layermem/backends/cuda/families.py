@@ -1,7 +1,7 @@
 """Families of kernels, and their fallbacks.
 
-A family is off if LAYERMEM_WITHOUT names it, or if its kernels failed the self-test of this GPU (selftest.py).  The
-table has a row for each family that other kernels can replace; every other module of cuda/ is a family without a
+A family is off if LAYERMEM_WITHOUT names it, or if its kernels failed the self-test of this GPU (checks/selftest.py).
+The table has a row for each family that other kernels can replace; every other module of cuda/ is a family without a
 fallback.  Each family is decided at one place, which calls `is_on`:
 
     warpgroups  warpgroup.engine_of        packed     gemm_tiles.takes_narrow

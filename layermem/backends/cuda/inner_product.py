@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
-from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP
-from layermem.backends.cuda.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
-from layermem.backends.cuda.inner_parts import (
+from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.products import gemm_tiles
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP
+from layermem.backends.cuda.products.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
+from layermem.backends.cuda.products.inner_parts import (
     PIXEL,
     dgrad_in_parts,
     dgrad_parts,
@@ -28,11 +29,10 @@ from layermem.backends.cuda.inner_parts import (
     forward_parts_bytes,
     fprop_in_parts,
 )
-from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.warpgroup import engine_of
-from layermem.backends.cuda.weight_tiles import operand_weights
-from layermem.backends.cuda.wgrad import conv_wgrad, split_of
-from layermem.backends.cuda.wgrad_slices import (
+from layermem.backends.cuda.products.warpgroup import engine_of
+from layermem.backends.cuda.products.weight_tiles import operand_weights
+from layermem.backends.cuda.products.wgrad import conv_wgrad, split_of
+from layermem.backends.cuda.products.wgrad_slices import (
     WgradMemory,
     conv_wgrad_carry_bytes,
     conv_wgrad_of,
@@ -95,7 +95,7 @@ def narrow_blobs(op: InnerProduct) -> list[str]:
 
 
 def is_in_parts(op: InnerProduct, step: str) -> bool:
-    """Whether the sums of this step are split into parts (inner_parts.py)."""
+    """Whether the sums of this step are split into parts (products/inner_parts.py)."""
     return step in PARTS and PARTS[step](op).number > 1
 
 

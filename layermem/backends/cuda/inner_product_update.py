@@ -13,9 +13,9 @@ from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.inner_product import columns_of, conv_problem, narrow_blobs, whole_problem
 from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.products.warpgroup import engine_of
+from layermem.backends.cuda.products.wgrad import conv_wgrad, split_of
 from layermem.backends.cuda.update import update
-from layermem.backends.cuda.warpgroup import engine_of
-from layermem.backends.cuda.wgrad import conv_wgrad, split_of
 from layermem.ops import ConvProblem, InnerProductUpdate
 
 BAND_BYTES = 2**26  # of the gradient at a time: several waves of tiles

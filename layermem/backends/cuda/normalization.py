@@ -1,4 +1,4 @@
-"""LRN, and BatchNorm with the Scale, residual and ReLU that follow it.
+"""BatchNorm with the Scale, residual and ReLU that follow it.
 
 The statistics of a batch are computed once and stashed; everything else is one or two launches over the blob.  A Scale,
 a residual and a ReLU run in the same launches: the gradients of factor and bias are the sums that BatchNorm's backward
@@ -11,17 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, kernel, suffix
 from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.struct_layout import StructValues
-from layermem.errors import InputError
-from layermem.ops import LRN, BatchNorm, BatchNormScale, MovingAverage
+from layermem.ops import BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 
 NORMALIZE_BYTES, BACKWARD_GROUPS = 16, 2  # per thread, groups of V elements, as in cuda/batch_norm.cuh
-MAX_LRN_CHANNELS = 4096  # so that three rows of a pixel fit 48 KiB
 FORWARD_BLOBS, BACKWARD_BLOBS = "x0|x1|y0", "x0|x1|dx0|dx1|dy0"  # roles that may be in 16 bits
-LRN_ELEMENTS = 2048  # limit of the pixels of a block
 
 # -- launches ----------------------------------------------------------------------------------------------------------
 
@@ -357,61 +354,3 @@ def move_averages(op: MovingAverage, step: int, averages: Sequence[int], statist
         ops=op.ops,
         fraction=op.kept,
     )
-
-
-# -- LRN ---------------------------------------------------------------------------------------------------------------
-
-
-def lrn(
-    op: LRN, function: str, y: int, x: int, dy: int = 0, ratio: int = 0, accumulate: bool = False, suffix: str = ""
-) -> Launch:
-    n, channels, height, width = op.x.shape
-    rows = 0 if not op.across else 3 if dy else 1  # rows of a pixel in shared memory
-    if op.across and channels > MAX_LRN_CHANNELS:
-        raise InputError(f"normalizes across {channels} channels; the cuda device takes up to {MAX_LRN_CHANNELS}")
-    pixels, each, v = n * height * width, max(1, LRN_ELEMENTS // channels), vector_width(channels)
-    blocks = ceil_div(pixels, each) if op.across else ceil_div(op.x.count, THREADS * v)
-    return launch(
-        "normalization",
-        f"{function}_v{v}{suffix}",
-        "LrnArgs",
-        blocks,
-        shared=FLOAT * rows * each * channels,
-        y=y,
-        x=x,
-        dy=dy,
-        ratio=ratio,
-        pixels_all=pixels,
-        pixels=each,
-        height=height,
-        width=width,
-        channels=channels,
-        size=op.size,
-        by_channels=divider(channels),
-        by_width=divider(width),
-        by_height=divider(height),
-        alpha=op.alpha,
-        k=op.k,
-        beta=op.beta,
-        accumulate=accumulate,
-    )
-
-
-@kernel(LRN, "forward", narrow="x0|y0")
-def lrn_forward(op: LRN, call: CudaCall) -> Iterator[Launch]:
-    function = "lrn_across_forward" if op.across else "lrn_within_forward"
-    yield lrn(op, function, call["y0"], call["x0"], suffix=call.suffix)
-
-
-def lrn_backward_workspace_bytes(op: LRN, roles: Collection[str]) -> int:
-    return 0 if op.across else op.x.nbytes
-
-
-@kernel(LRN, "backward", workspace=lrn_backward_workspace_bytes, narrow="x0|dx0|dy0")
-def lrn_backward(op: LRN, call: CudaCall) -> Iterator[Launch]:
-    dx, x, dy, accumulate = call["dx0"], call["x0"], call["dy0"], call.accumulates("dx0")
-    if op.across:
-        yield lrn(op, "lrn_across_backward", dx, x, dy, accumulate=accumulate, suffix=call.suffix)
-        return
-    for function in ("lrn_within_ratio", "lrn_within_backward"):
-        yield lrn(op, function, dx, x, dy, call.workspace, accumulate, call.suffix)

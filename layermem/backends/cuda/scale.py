@@ -34,7 +34,7 @@ def scale(op: Scale | Bias, y: int, x: int, factor: int, bias: int, accumulate: 
     last, run = axes[-1] if axes else (1, 0)
     v = vector_width(last) if run in (0, 1) else 1
     return launch(
-        "normalization",
+        "scale",
         f"scale_v{v}",
         "ScaleArgs",
         ceil_div(op.x.count, THREADS * v),

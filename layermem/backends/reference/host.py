@@ -1,11 +1,11 @@
-"""Ops of a step that belong to no layer: batches in, outputs out, constants, the gradient norm."""
+"""Ops of a step that belong to no layer: batches in, outputs out."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from layermem.backends.reference.base import ReferenceCall, kernel
-from layermem.ops import CopyOut, Feed, Fill, GradientNorm
+from layermem.ops import CopyOut, Feed
 
 
 @kernel(Feed, "forward")
@@ -19,15 +19,3 @@ def feed(op: Feed, call: ReferenceCall) -> None:
 def copy_out(op: CopyOut, call: ReferenceCall) -> None:
     """Copy a blob to the host, with Caffe's axes, under its name."""
     call.context["results"][op.blob] = np.array(call["x0"], order="C")
-
-
-@kernel(Fill, "fill")
-def fill(op: Fill, call: ReferenceCall) -> None:
-    call["y0"][...] = op.value * call.context["loss_scale"] if op.scaled else op.value
-
-
-@kernel(GradientNorm, "forward")
-def gradient_norm(op: GradientNorm, call: ReferenceCall) -> None:
-    """Compute the L2 norm over all gradients, summed parameter by parameter in the order of the net."""
-    squares = sum(float(np.sum(np.square(x, dtype=np.float64))) for x in call.all("x"))
-    call["y0"][...] = np.sqrt(squares)

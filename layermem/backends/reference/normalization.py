@@ -1,52 +1,14 @@
-"""LRN, BatchNorm, Scale and Bias.  Long sums are in double precision for all blob types."""
+"""BatchNorm, with what follows it.  Long sums are in double precision for all blob types."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, sum_of_items
+from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import CARRY, LRN, BatchNorm, BatchNormScale, Bias, MovingAverage, Scale
-
-# ---- LRN -----------------------------------------------------------------------------------------------------------
-
-
-def sum_along(a: Array, axis: int, size: int) -> Array:
-    """The sum of the `size` elements around each one, zero beyond the border."""
-    along, total = np.moveaxis(a, axis, 0), np.zeros_like(a)
-    into, length = np.moveaxis(total, axis, 0), a.shape[axis]
-    for shift in range(-(size // 2), size // 2 + 1):
-        first, last = max(0, -shift), length - max(0, shift)
-        if first < last:
-            into[first:last] += along[first + shift : last + shift]
-    return total
-
-
-def sum_around(op: LRN, a: Array) -> Array:
-    if op.across:
-        return sum_along(a, 1, op.size)
-    return sum_along(sum_along(a, 2, op.size), 3, op.size)
-
-
-def lrn_scale(op: LRN, x: Array) -> Array:
-    return op.k + op.alpha * sum_around(op, x * x)
-
-
-@kernel(LRN, "forward")
-def lrn_forward(op: LRN, call: ReferenceCall) -> None:
-    call["y0"][...] = call["x0"] * lrn_scale(op, call["x0"]) ** -op.beta
-
-
-@kernel(LRN, "backward")
-def lrn_backward(op: LRN, call: ReferenceCall) -> None:
-    # dx = dy s^-beta - 2 alpha beta x sum_around(dy x s^(-beta-1))
-    scale = lrn_scale(op, call["x0"])
-    direct = call["dy0"] * scale**-op.beta
-    call["dx0"][...] = direct - 2 * op.alpha * op.beta * call["x0"] * sum_around(op, direct * call["x0"] / scale)
-
+from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage
 
 # ---- BatchNorm -----------------------------------------------------------------------------------------------------
 
@@ -188,60 +150,6 @@ def batch_norm_backward(op: BatchNorm, call: ReferenceCall) -> None:
     whole = {"sums": np.empty((2, op.channels), call["dy0"].dtype)}
     batch_norm_gradient_sums(op, call.part("x0", "mean", "inv_std", "dy0", **whole))
     batch_norm_input_gradient(op, call.part("x0", "mean", "inv_std", "dy0", "dx0", **whole))
-
-
-# ---- Scale and Bias ------------------------------------------------------------------------------------------------
-
-
-def operand_of(op: Scale | Bias, call: ReferenceCall, role: str) -> Array:
-    return call[role].reshape(op.view)
-
-
-def write_sum(op: Scale | Bias, call: ReferenceCall, role: str, a: Array) -> None:
-    """Sum `a`, shaped like x, over the axes that `role` does not span."""
-    if 0 not in op.summed:
-        call[role][...] = double_sum(a, op.summed).reshape(call[role].shape)
-        return
-    others = tuple(axis - 1 for axis in op.summed if axis)
-    shape = tuple(size for axis, size in enumerate(a.shape) if axis not in op.summed)
-    total = sum_of_items(op, call, role, shape, np.float64, (double_sum(item, others) for item in a))
-    if role in call:
-        call[role][...] = total.reshape(call[role].shape)
-
-
-def carry_bytes(op: Scale | Bias, role: str) -> int:
-    return 8 * prod(op.view)
-
-
-@kernel(Scale, "forward")
-def scale_forward(op: Scale, call: ReferenceCall) -> None:
-    y = call["x0"] * operand_of(op, call, op.operand)
-    if op.bias:
-        y += operand_of(op, call, op.bias)
-    call["y0"][...] = y
-
-
-@kernel(Scale, "backward", carry=carry_bytes)
-def scale_backward(op: Scale, call: ReferenceCall) -> None:
-    if call.wants(f"d{op.operand}"):
-        write_sum(op, call, f"d{op.operand}", call["dy0"] * call["x0"])
-    if op.bias and call.wants(f"d{op.bias}"):
-        write_sum(op, call, f"d{op.bias}", call["dy0"])
-    if "dx0" in call:  # last: it may overlay dy or x
-        call["dx0"][...] = call["dy0"] * operand_of(op, call, op.operand)
-
-
-@kernel(Bias, "forward")
-def bias_forward(op: Bias, call: ReferenceCall) -> None:
-    call["y0"][...] = call["x0"] + operand_of(op, call, op.operand)
-
-
-@kernel(Bias, "backward", carry=carry_bytes)
-def bias_backward(op: Bias, call: ReferenceCall) -> None:
-    if call.wants(f"d{op.operand}"):
-        write_sum(op, call, f"d{op.operand}", call["dy0"])
-    if "dx0" in call:
-        call["dx0"][...] = call["dy0"]
 
 
 # ---- BatchNorm, Scale, residual and ReLU in one op -------------------------------------------------------------------

@@ -24,7 +24,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
 from layermem.backends.registry import StepContext
-from layermem.ops import ACCUMULATE, Update
+from layermem.ops import ACCUMULATE, GradientNorm, Update
 
 
 def effective_gradient(op: Update, call: ReferenceCall) -> Array:
@@ -125,3 +125,10 @@ def adam(call: ReferenceCall, g: Array, r: Rate) -> None:
     call["h0"][...] = m * call["h0"] + (1 - m) * g
     call["h1"][...] = m2 * call["h1"] + (1 - m2) * (g * g)
     call["w0"][...] -= r * correction * (call["h0"] / (np.sqrt(call["h1"]) + g.dtype.type(call.context["delta"])))
+
+
+@kernel(GradientNorm, "forward")
+def gradient_norm(op: GradientNorm, call: ReferenceCall) -> None:
+    """Compute the L2 norm over all gradients, summed parameter by parameter in the order of the net."""
+    squares = sum(float(np.sum(np.square(x, dtype=np.float64))) for x in call.all("x"))
+    call["y0"][...] = np.sqrt(squares)

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda import cuda_kernels, narrow_products
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import NO_ERROR, CudaCall
+from layermem.backends.cuda.products import narrow_products
 from layermem.backends.cuda.step_scalars import pack_step_scalars
 from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError

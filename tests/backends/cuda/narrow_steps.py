@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layermem.backends.cuda import narrow_products
+from layermem.backends.cuda.products import narrow_products
 from layermem.backends.narrow import narrowed, widened
 from layermem.layers import Layer, Step
 from layermem.ops import NARROW, OpRecord

@@ -8,8 +8,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from layermem.backends.cuda import cuda_kernels, narrow_products, wgrad, wgrad_slices
-from layermem.backends.cuda.wgrad import Split
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda.products import narrow_products, wgrad, wgrad_slices
+from layermem.backends.cuda.products.wgrad import Split
 from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, ConvProblem, OpRecord

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import cuda_kernels
-from layermem.backends.cuda.gemm_tiles import DEPTH, ENGINES
 from layermem.backends.cuda.inner_product import conv_problem
-from layermem.backends.cuda.wgrad import split_of
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, ENGINES
+from layermem.backends.cuda.products.wgrad import split_of
 from layermem.ops import BatchSlice, InnerProduct, InnerProductUpdate, RowBand, Tensor, Update
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST

@@ -14,11 +14,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import copy, depthwise, gemm_tiles, warpgroup
-from layermem.backends.cuda.gemm_tiles import COMMON_TILES
+from layermem.backends.cuda import copy
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.warpgroup import WARPGROUP_TILES
-from layermem.backends.cuda.wgrad import sum_parts
+from layermem.backends.cuda.products import depthwise, gemm_tiles, warpgroup
+from layermem.backends.cuda.products.gemm_tiles import COMMON_TILES
+from layermem.backends.cuda.products.warpgroup import WARPGROUP_TILES
+from layermem.backends.cuda.products.wgrad import sum_parts
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, layer_of
@@ -185,7 +186,7 @@ PROGRAMS: Mapping[str, Sequence[Program]] = {
     "depthwise.cu": [layer("Convolution, depthwise 3x3"), of_images],
     "grouped.cu": [layer("Convolution, groups of 4")],
     "implicit_gemm.cuh": [moments, layer("Convolution by quads", "tf32")],
-    "lrn.cuh": [lrn],
+    "lrn.cu": [lrn],
     "mvn.cu": [layer("MVN")],
     "shape.cu": [transposition],
     "softmax.cu": [softmax_in_place],

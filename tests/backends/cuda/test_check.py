@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import check
+from layermem.backends.cuda.checks import check
 from layermem.backends.narrow import widened
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way

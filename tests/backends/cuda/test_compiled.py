@@ -10,8 +10,8 @@ import pytest
 
 from layermem.backends.cuda.device import TENSOR_CORES
 from layermem.backends.cuda.driver.context import SHARED_BYTES
-from layermem.backends.cuda.gemm_tiles import ENGINES, PRODUCTS, VECTOR
 from layermem.backends.cuda.kernel_images.sources import SOURCES, modules
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, PRODUCTS, VECTOR
 from tests.backends.cuda.compiled import CompiledKernel, CompileError, can_compile, compiled, read_reports
 from tests.backends.cuda.harness import kernel_names
 from tests.emulator.test_driver_rules import OPT_IN

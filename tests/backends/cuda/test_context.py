@@ -8,6 +8,7 @@ import pytest
 
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.driver.context import pycuda
+from layermem.backends.cuda.launch import Launch
 from layermem.errors import CudaUnavailable
 from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_fake_driver import run
@@ -21,11 +22,11 @@ def test_without_pycuda_the_error_says_what_its_installation_needs(monkeypatch):
 
 LAUNCH = """
 import sys
-from layermem.backends.cuda import gemm_tiles
+from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.gemm_tiles import ENGINES, TILES
-from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
-from layermem.backends.cuda.wgrad import Split, wgrad_splits
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, TILES
+from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
+from layermem.backends.cuda.products.wgrad import Split, wgrad_splits
 from layermem.errors import DeviceError
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
@@ -102,14 +103,15 @@ class Recorded:
 
     def __init__(self) -> None:
         self.streams, self.log, self.names = {COMPUTE: COMPUTE}, [], iter(("begin", "end"))
+        self.gpu = SimpleNamespace(clock=0)
 
     def event(self, *, timed: bool) -> SimpleNamespace:
         name = next(self.names)
         assert timed
         return SimpleNamespace(record=lambda stream: self.log.append((name, stream)), time_till=lambda end: 2.5)
 
-    def delay(self, stream: str) -> Callable[[], None]:
-        return lambda: self.log.append(("delay", stream))
+    def launcher(self, launch: Launch, arguments: object, stream: str) -> Callable[[], None]:
+        return lambda: self.log.append((launch.function, stream))
 
 
 def test_what_is_timed_begins_behind_a_delay_on_the_same_stream(monkeypatch):
@@ -182,8 +184,8 @@ def test_shared_memory_takes_all_of_the_carveout():
     done = run(
         """
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.gemm_tiles import ENGINES
-from layermem.backends.cuda.implicit_gemm import conv_fprop
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
+from layermem.backends.cuda.products.implicit_gemm import conv_fprop
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
 driver, window = Driver(0), Window(9, 3, 1, 1, 1)
@@ -279,9 +281,10 @@ def test_a_driver_that_does_not_say_its_clock_is_used_all_the_same():
     done = run(
         """
 from layermem.backends.cuda.driver.context import Driver
+from layermem.backends.cuda.driver.delay import delay
 from layermem.backends.cuda import CudaDevice
 driver = Driver(0)
-driver.delay("compute")()
+delay(driver, "compute")()
 driver.synchronize()
 print(driver.gpu.clock, driver.gpu.flops)
 print(CudaDevice().describe())

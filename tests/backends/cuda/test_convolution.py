@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.arena import UNTOUCHED
-from layermem.backends.cuda import gemm_tiles, wgrad
-from layermem.backends.cuda.gemm_tiles import (
+from layermem.backends.cuda.products import gemm_tiles, wgrad
+from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD,
     ENGINES,
     FPROP,
@@ -19,8 +19,8 @@ from layermem.backends.cuda.gemm_tiles import (
     cycles,
     vector_width_of,
 )
-from layermem.backends.cuda.implicit_gemm import conv_fprop
-from layermem.backends.cuda.wgrad import Split, conv_wgrad_workspace_bytes, split_of
+from layermem.backends.cuda.products.implicit_gemm import conv_fprop
+from layermem.backends.cuda.products.wgrad import Split, conv_wgrad_workspace_bytes, split_of
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, gemm_tiles, narrow_products
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.gemm_tiles import ENGINES, TILES
 from layermem.backends.cuda.kernel_images.sources import modules
+from layermem.backends.cuda.products import gemm_tiles, narrow_products
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, TILES
 from layermem.ops import NARROW, OpRecord
 from tests.backends.cuda.harness import Way, case_of, first_step, kernel_names, record_of
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST, STRICT

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, gemm_tiles
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.gemm_tiles import ENGINES
+from layermem.backends.cuda.products import gemm_tiles
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.layers import Layer
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad

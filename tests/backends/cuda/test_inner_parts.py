@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, inner_parts, narrow_products
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
-from layermem.backends.cuda.inner_parts import (
+from layermem.backends.cuda.products import inner_parts, narrow_products
+from layermem.backends.cuda.products.inner_parts import (
     DGRAD,
     FPROP,
     MOST_ROWS,

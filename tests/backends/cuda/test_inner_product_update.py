@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import inner_product_update
-from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.backends.cuda.inner_product import conv_problem
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.ops import InnerProductUpdate, Update
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op

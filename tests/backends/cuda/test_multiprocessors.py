@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layermem.backends.cuda.warpgroup import PACKED_TILES, WARPGROUP_TILES
+from layermem.backends.cuda.products.warpgroup import PACKED_TILES, WARPGROUP_TILES
 from tests.backends.cuda.on_fake_driver import run
 from tests.emulator import fake_driver
 
@@ -21,7 +21,7 @@ STEP = """
 import json, sys, tempfile
 from pathlib import Path
 from layermem.backends.base import get_device
-from layermem.backends.cuda import warpgroup
+from layermem.backends.cuda.products import warpgroup
 from layermem.backends.cuda.driver.context import Driver
 from layermem.interactive.solver import Solver
 from tests.nets import DATA, LOSS, conv, solver_file

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, gemm_tiles
-from layermem.backends.cuda.gemm_tiles import ENGINES, PACKED_BF16, WIDENING, takes_narrow
-from layermem.backends.cuda.weight_tiles import rounded_weights_bytes
+from layermem.backends.cuda import cuda_kernels
+from layermem.backends.cuda.products import gemm_tiles
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16, WIDENING, takes_narrow
+from layermem.backends.cuda.products.weight_tiles import rounded_weights_bytes
 from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps

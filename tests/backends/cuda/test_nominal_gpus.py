@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from layermem.backends.cuda import gemm_tiles, wgrad
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.gemm_tiles import (
+from layermem.backends.cuda.products import gemm_tiles, wgrad
+from layermem.backends.cuda.products.gemm_tiles import (
     BF16_OF_DATA,
     ENGINES,
     FPROP,
@@ -20,9 +20,9 @@ from layermem.backends.cuda.gemm_tiles import (
     by_time,
     engine_of,
 )
-from layermem.backends.cuda.implicit_gemm import conv_fprop
-from layermem.backends.cuda.nominal_gpus import GPUS, H200, nominal_gpu
-from layermem.backends.cuda.wgrad import wgrad_splits
+from layermem.backends.cuda.products.implicit_gemm import conv_fprop
+from layermem.backends.cuda.products.nominal_gpus import GPUS, H200, nominal_gpu
+from layermem.backends.cuda.products.wgrad import wgrad_splits
 from layermem.ops import ConvProblem, Window
 from tests.emulator.test_driver_rules import OPT_IN
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, warpgroup
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.gemm_tiles import ENGINES, FPROP, PACKED_BF16, WGRAD
-from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.warpgroup import (
+from layermem.backends.cuda.products import warpgroup
+from layermem.backends.cuda.products.gemm_tiles import ENGINES, FPROP, PACKED_BF16, WGRAD
+from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
+from layermem.backends.cuda.products.warpgroup import (
     CAPABILITY,
     NO_THRESHOLDS,
     PACKED_TILES,
@@ -23,7 +24,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupTile,
     engine_of,
 )
-from layermem.backends.cuda.wgrad import Split, conv_wgrad
+from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda import cuda_kernels
-from layermem.backends.cuda.gemm_tiles import ENGINES
-from layermem.backends.cuda.wgrad import Split
-from layermem.backends.cuda.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
+from layermem.backends.cuda.products.wgrad import Split
+from layermem.backends.cuda.products.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
 from layermem.layers.base import Layer, Step
 from layermem.ops import BatchSlice, OpRecord
 from layermem.utils.units import aligned

@@ -502,7 +502,7 @@ def test_hdf5_output_writes_the_rows_that_the_reference_writes(tmp_path):
 TILED = """
 import sys
 from layermem.backends.base import get_device
-from layermem.backends.cuda import gemm_tiles
+from layermem.backends.cuda.products import gemm_tiles
 from layermem.interactive.solver import Solver
 
 gemm_tiles.TILES = tuple(tile for tile in gemm_tiles.TILES if tile.name == sys.argv[2])

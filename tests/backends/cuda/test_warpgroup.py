@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, warpgroup
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.warpgroup import (
+from layermem.backends.cuda.products import warpgroup
+from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
+from layermem.backends.cuda.products.warpgroup import (
     CAPABILITY,
     NO_THRESHOLDS,
     PRECISIONS,
@@ -24,7 +25,7 @@ from layermem.backends.cuda.warpgroup import (
     WarpgroupEngine,
     engine_of,
 )
-from layermem.backends.cuda.wgrad import conv_wgrad
+from layermem.backends.cuda.products.wgrad import conv_wgrad
 from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Window
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
@@ -320,9 +321,9 @@ def test_modules_for_one_architecture_are_compiled_for_it_where_it_is():
 
 LAUNCH = """
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.gemm_tiles import (ENGINES)
-from layermem.backends.cuda.implicit_gemm import (conv_fprop)
-from layermem.backends.cuda.warpgroup import WarpgroupEngine
+from layermem.backends.cuda.products.gemm_tiles import (ENGINES)
+from layermem.backends.cuda.products.implicit_gemm import (conv_fprop)
+from layermem.backends.cuda.products.warpgroup import WarpgroupEngine
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
 

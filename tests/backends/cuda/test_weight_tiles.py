@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda import cuda_kernels, narrow_products, warpgroup, weight_tiles
+from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.gemm_tiles import DGRAD, FPROP, PACKED_BF16
-from layermem.backends.cuda.implicit_gemm import ConvProblem
-from layermem.backends.cuda.warpgroup import CAPABILITY, NO_THRESHOLDS, PACKED_TILES
-from layermem.backends.cuda.weight_tiles import rounded_weights_bytes, tiles_bytes
+from layermem.backends.cuda.products import narrow_products, warpgroup, weight_tiles
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, PACKED_BF16
+from layermem.backends.cuda.products.implicit_gemm import ConvProblem
+from layermem.backends.cuda.products.warpgroup import CAPABILITY, NO_THRESHOLDS, PACKED_TILES
+from layermem.backends.cuda.products.weight_tiles import rounded_weights_bytes, tiles_bytes
 from layermem.ops import Conv, Deconv, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, PROBLEMS, run_tile_weights, tiled, weights_of

@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from layermem.backends.cuda.gemm_tiles import FPROP, group_channels
-from layermem.backends.cuda.weight_tiles import tile_weights, tiles_bytes
+from layermem.backends.cuda.products.gemm_tiles import FPROP, group_channels
+from layermem.backends.cuda.products.weight_tiles import tile_weights, tiles_bytes
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import CONTEXT, Memory, Way

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import ahead, build
-from layermem.backends.cuda.launch import Launch, launch
+from layermem.backends.cuda.launch import Launch
 from layermem.errors import CudaUnavailable, DeviceError, GpuLost
 from layermem.schedule.ir import STREAMS
 from layermem.utils.units import format_bytes
@@ -40,9 +40,6 @@ PINNED_BYTES = 512  # pinned bytes per byte of page table on the GPU (8 bytes fo
 GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
 SHARED_BYTES = 48 << 10  # limit of a block without an opt-in, including static ones
 WHOLE_CARVEOUT = 100  # percent of the memory of shared memory and L1 cache together
-ONE_WARP = 32  # threads
-USUAL_CLOCK = 1.5e9  # Hz, if the driver does not state it
-DELAY_SECONDS = 50e-6  # longer than it takes to launch a few kernels
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 LATER = "once other programs have ended"
 
@@ -431,12 +428,6 @@ class Driver:
         if module not in self._modules:
             self._modules[module] = self._loaded(module)
         return self._modules[module]
-
-    def delay(self, stream: str) -> Callable[[], None]:
-        """A call that keeps a stream busy for a moment, so that the host can queue the following work ahead of it."""
-        cycles = int(DELAY_SECONDS * (self.gpu.clock or USUAL_CLOCK))
-        pause = launch("delay", "delay", "DelayArgs", 1, ONE_WARP, cycles=cycles)
-        return self.launcher(pause, pause.args, stream)
 
     def fitting(self, wanted: Launch) -> Launch:
         """The launch, or the first of its alternatives, whose blocks have enough shared memory on this GPU."""

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from layermem.backends.base import get_device
-from layermem.backends.cuda import checked
+from layermem.backends.cuda.checks import checked
 from layermem.errors import LayermemError
 from layermem.interactive.solver import Solver
 from layermem.report.events import Event, Note

@@ -1,4 +1,4 @@
-"""Fill.  Feed and CopyOut, the other ops between host and device, are bound by driver/host_io.py."""
+"""Constants."""
 
 from __future__ import annotations
 

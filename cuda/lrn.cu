@@ -11,7 +11,6 @@
 //   assumes  _v4: C a multiple of 4, buffers aligned to four elements
 //   order    a sum goes from the first channel to the last, and from row to row
 //   source   Caffe lrn_layer.cu, which keeps s; here it is recomputed
-#pragma once
 #include "element.cuh"
 
 namespace lm {

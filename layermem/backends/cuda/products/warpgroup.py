@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from layermem.backends.cuda import gemm_tiles, implicit_gemm
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.families import is_on
-from layermem.backends.cuda.gemm_tiles import (
+from layermem.backends.cuda.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.products import gemm_tiles, implicit_gemm
+from layermem.backends.cuda.products.gemm_tiles import (
     DEPTH,
     DGRAD,
     DGRAD_SUMS,
@@ -31,8 +32,7 @@ from layermem.backends.cuda.gemm_tiles import (
     group_channels,
     windows,
 )
-from layermem.backends.cuda.implicit_gemm import writes_moments
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.products.implicit_gemm import writes_moments
 from layermem.backends.struct_layout import StructValue
 from layermem.ops import ConvProblem
 

@@ -12,7 +12,8 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.gemm_tiles import (
+from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.products.gemm_tiles import (
     DEPTH,
     ENGINES,
     MIXED_WIDTH,
@@ -26,7 +27,6 @@ from layermem.backends.cuda.gemm_tiles import (
     vector_width_of,
     windows,
 )
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import ConvProblem
 
 MIN_WINDOWS = 256  # lower limit of a split of a weight gradient

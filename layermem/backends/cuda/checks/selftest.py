@@ -1,6 +1,6 @@
 """The self-test of a GPU, in a separate process (checked.py): compares kernels with implementations known to be right.
 
-    python -m layermem.backends.cuda.selftest '{"index": 0, "precision": "tf32", "storage": "fp32", "keys": [..]}'
+    python -m layermem.backends.cuda.checks.selftest '{"index": 0, "precision": "tf32", ..}'
 
 Each op of the step of a small net runs alone, on integers from -2 to 2.  They and their sums are exact in every
 precision, so a product must have the bits of the reference device (NumPy, on the host), whatever the order of its sums;
@@ -25,12 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda import check, families, warpgroup
+from layermem.backends.cuda import families
+from layermem.backends.cuda.checks import check
+from layermem.backends.cuda.checks.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
 from layermem.backends.cuda.device import CudaDevice
 from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES
 from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
+from layermem.backends.cuda.products import warpgroup
 from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe
 from layermem.backends.registry import StepContext, storage_of

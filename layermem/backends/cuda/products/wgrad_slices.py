@@ -26,9 +26,9 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace, suffix
-from layermem.backends.cuda.gemm_tiles import DEPTH, Engine, windows
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.wgrad import (
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
+from layermem.backends.cuda.products.wgrad import (
     Split,
     conv_wgrad,
     conv_wgrad_workspace_bytes,

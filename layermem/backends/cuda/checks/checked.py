@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from layermem.backends.base import Device
+from layermem.backends.cuda.checks.recorded import family_of_key, keys_of_step, module_of_key
 from layermem.backends.cuda.driver.context import Gpu, driver_version
 from layermem.backends.cuda.families import FAMILIES, families_off, remedy_of, switch_off
-from layermem.backends.cuda.gemm_tiles import ENGINES
 from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
-from layermem.backends.cuda.recorded import family_of_key, keys_of_step, module_of_key
+from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.errors import DeviceError
 from layermem.graph.ops import Graph
 from layermem.ops import FP32, NARROW
@@ -42,7 +42,7 @@ from layermem.planning.kept_costs import keep, kept_folder
 SWITCH = "LAYERMEM_CHECK"  # "off" disables all checks
 LAUNCH_SECONDS = 5.0  # time limit of an op
 START_SECONDS = 600.0  # time limit of other work between two lines, such as compiling a module
-MODULE = "layermem.backends.cuda.selftest"
+MODULE = "layermem.backends.cuda.checks.selftest"
 Results = Mapping[str, str]  # key of recorded.keys_of -> error
 
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from layermem.backends.cuda import gemm_tiles
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.direct_problems import is_direct_wgrad
-from layermem.backends.cuda.gemm_tiles import DGRAD, DGRAD_SUMS, FPROP, VECTOR, Engine, group_channels, problem_struct
 from layermem.backends.cuda.launch import Launch, ceil_div, divider
+from layermem.backends.cuda.products import gemm_tiles
+from layermem.backends.cuda.products.direct_problems import is_direct_wgrad
+from layermem.backends.cuda.products.gemm_tiles import (
+    DGRAD,
+    DGRAD_SUMS,
+    FPROP,
+    VECTOR,
+    Engine,
+    group_channels,
+    problem_struct,
+)
 from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 

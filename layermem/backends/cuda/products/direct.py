@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.launch import Launch, ceil_div, divider
-from layermem.backends.cuda.wgrad import sum_parts
+from layermem.backends.cuda.products.wgrad import sum_parts
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, ConvProblem
 from layermem.utils.units import aligned

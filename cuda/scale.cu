@@ -6,7 +6,6 @@
 //   overlay  a thread reads x before it writes, so y may lie on it
 //   assumes  _v4: the last axis is a multiple of 4 and the operand's stride along it 0 or 1 (`run`)
 //   source   Caffe scale_layer.cu, bias_layer.cu
-#pragma once
 #include "strided_index.cuh"
 
 namespace lm {

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from math import prod
 
-from layermem.backends.cuda.gemm_tiles import FPROP, PACKED_BF16, WIDENING, Engine, group_channels, takes_narrow
 from layermem.backends.cuda.half import narrow
 from layermem.backends.cuda.launch import Launch, ceil_div, launch
-from layermem.backends.cuda.warpgroup import PACKED_PRECISION, lacks_bias, products_by_warpgroups, runs_by_warpgroups
+from layermem.backends.cuda.products.gemm_tiles import (
+    FPROP,
+    PACKED_BF16,
+    WIDENING,
+    Engine,
+    group_channels,
+    takes_narrow,
+)
+from layermem.backends.cuda.products.warpgroup import (
+    PACKED_PRECISION,
+    lacks_bias,
+    products_by_warpgroups,
+    runs_by_warpgroups,
+)
 from layermem.ops import ITEMSIZE, NARROW, ConvProblem
 from layermem.utils.units import aligned
 
