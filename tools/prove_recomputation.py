@@ -82,8 +82,7 @@ def relaxation(graph: NodeLinkGraph, budget_bytes: int, spare_cost: int, stages_
 def _add_stage(program: Program, graph: NodeLinkGraph, budget_bytes: int, t: int) -> None:
     """What is read has run or is kept; what is held, and what a run reads and writes, fits."""
     runs, kept, nbytes = program.runs, program.kept, graph.bytes
-    live = program.variable()
-    program.live.append(live)
+    program.live.append(live := program.variable())
     held: dict[int, int] = {}
     later = {v: kept[t + 1, v] for v in graph.order if (t + 1, v) in kept}
     for v, each in later.items():
@@ -124,9 +123,8 @@ def prove(program: Program, total_cost: int, seconds: float) -> float:
         scale = abs(factors).max(initial=1)
         solver.addRow(least / scale, highspy.kHighsInf, len(terms), columns.astype(np.int32), factors / scale)
     solver.run()
-    if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-        return float("inf")
-    return max(0.0, float(solver.getInfo().mip_dual_bound) - 100)
+    infeasible = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+    return float("inf") if infeasible else max(0.0, float(solver.getInfo().mip_dual_bound) - 100)
 
 
 def main() -> None:
@@ -144,8 +142,8 @@ def main() -> None:
             sequence = plan_order(graph, budget_bytes)
             cost = run_sequence(graph, sequence)[1] if sequence else sys.maxsize
             program = relaxation(graph, budget_bytes, cost - graph.total_cost, options.stages)
-            least = prove(program, graph.total_cost, options.seconds)
             planned = 100 * (cost / graph.total_cost - 1) if sequence else float("inf")
+            least = prove(program, graph.total_cost, options.seconds)
             print(f"{path.name}\t{share}\t{planned:.3f}\t{least:.3f}", flush=True)
 
 
