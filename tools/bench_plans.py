@@ -114,7 +114,7 @@ class StepRow:
 
     @property
     def file(self) -> Path:
-        """The net in prototxt/, where the deepest are written first."""
+        """The net in prototxt/, where one without files is written first."""
         name = self.settings["net"].split(" x")[0]
         file = ROOT / "prototxt" / name / "train_val.prototxt"
         if not file.exists():

@@ -1,6 +1,6 @@
 """examples: lists the nets that come with layermem, and copies one into the working folder.
 
-A wheel has them in layermem/example_nets, a clone in prototxt/, whose README is the catalogue; the deepest are
+A wheel has them in layermem/example_nets, a clone in prototxt/, whose README is the catalogue; some are
 generated.  The prototxts name files relative to the working folder or to themselves, so a copy works anywhere.
 """
 

@@ -42,6 +42,8 @@ NETS: dict[str, Callable[[], NetFiles]] = {
     "segnet": segnet.net_files,
     "siamese": siamese.net_files,
     "unet": unet.net_files,
+    "unet256": partial(unet.padded_net_files, "unet256"),
+    "unetpp256": partial(unet.padded_net_files, "unetpp256"),
     "wrn28_10": wrn.net_files,
 }
 FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or version: "vgg16", "mobilenet2"
@@ -53,8 +55,9 @@ FAMILIES: dict[str, Callable[[int], NetFiles]] = {  # names with a depth or vers
     "ssd": ssd.net_files,
     "vgg": vgg.net_files,
 }
-# Nets of tens of thousands of lines: `layermem examples` writes them, and prototxt/ has none of their files.
-WRITTEN_ON_REQUEST = ("resnet1001", "resnet1517", "resnet2504")
+# Nets of tens of thousands of lines, or for comparison with one other planner: `layermem examples` writes them, and
+# prototxt/ has none of their files.
+WRITTEN_ON_REQUEST = ("resnet1001", "resnet1517", "resnet2504", "unet256", "unetpp256")
 
 
 def net_files(name: str) -> NetFiles:

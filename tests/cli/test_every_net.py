@@ -35,8 +35,7 @@ def test_every_net_is_planned_within_what_caffe_takes(path):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", DEEP)
-def test_so_are_those_of_a_thousand_layers_and_more(name, example_nets):
-    """The excluded nets differ in depth, or have a thousand steps."""
+def test_so_are_those_of_a_thousand_steps_and_those_that_have_no_files(name, example_nets):
     is_planned_within_what_caffe_takes(example_nets / name / "train_val.prototxt")
 
 

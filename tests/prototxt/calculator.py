@@ -117,6 +117,8 @@ def top_shapes(layer, known: Shapes, batch: int | None) -> list[tuple[int, ...]]
         return [convolved(layer, bottoms[0])]
     if layer.type == "Pooling":
         return [pooled(layer.pooling_param, bottoms[0])] * len(layer.top)  # the second has places of maxima
+    if layer.type == "Upsample" and len(bottoms) == 1:
+        return [(*bottoms[0][:2], *(layer.upsample_param.scale * size for size in bottoms[0][2:]))]
     if layer.type == "Upsample":
         return [(*bottoms[0][:2], layer.upsample_param.upsample_h, layer.upsample_param.upsample_w)]
     if layer.type == "InnerProduct":

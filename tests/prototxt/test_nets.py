@@ -108,6 +108,21 @@ def test_unet_has_the_sizes_of_its_figure():
     assert shapes["conv_u0d-score"] == (1, 2, 388, 388)
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("unet256", {"conv_d4b": (32, 1024, 16, 16), "concat_u0": (32, 192, 256, 256), "score": (32, 1, 256, 256)}),
+        (
+            "unetpp256",
+            {"conv_4_0": (16, 1024, 16, 16), "concat_0_4": (16, 384, 256, 256), "conv_0_4": (16, 64, 256, 256)},
+        ),
+    ],
+)
+def test_the_padded_unets_keep_the_size_of_their_image(name, shapes, example_nets):
+    tops = {each.name: tops[0] for each, _, tops in walk(net(name, root=example_nets))}
+    assert {layer: tops[layer] for layer in shapes} == shapes
+
+
 def test_unet_crops_the_middle_of_each_skip():
     rows = {each.name: (each, bottoms) for each, bottoms, _ in walk(net("unet"))}
     for level in range(4):
@@ -206,8 +221,7 @@ def test_a_net_is_one_to_the_reader(path):
 
 @pytest.mark.samples(6)
 @pytest.mark.parametrize("path", DEEP, indirect=True)
-def test_so_are_those_of_a_thousand_layers_and_more(path):
-    """The excluded nets differ only in depth."""
+def test_so_are_those_that_have_no_files(path):
     read_net(path)
 
 
@@ -228,7 +242,7 @@ def test_a_net_feeds_itself_and_ends_in_a_loss(path, phase):
     elif "SoftmaxWithLoss" in kinds:
         assert ("Accuracy" in kinds) == (phase == TEST)
     else:
-        assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss"}
+        assert kinds & {"SigmoidCrossEntropyLoss", "ContrastiveLoss", "EuclideanLoss"}
 
 
 OTHERWISE = ("digits", "faster_rcnn", "unet", "pspnet", "segnet", "siamese", "lstm1000", "lstm_lm", "ssd300", "ssd512")
@@ -345,6 +359,8 @@ def test_a_generated_net_has_the_very_bytes_of_its_files(folder, copied_tools):
         ("resnet1001", "ed1195ad6a6914544b555ad4a2961779d5552571a29929213cf64c3165f76e4d"),
         ("resnet1517", "a25a5daa3f560836842980b94afdf2b431f4a46322bdc26b18f25d9b9af5aee2"),
         ("resnet2504", "479bb5d484114239a44a0a10cfaf88a28d48e875a1d85f23f1ba66520f969016"),
+        ("unet256", "c6a96e234250057f2a626e9c72e8174dc4974dabf8468a0e4027f49dc8025697"),
+        ("unetpp256", "3782bba87282a76f98d941454cf2d33e400eda44486f13c4da048dfe43fde73d"),
     ],
 )
 def test_a_net_that_has_no_files_keeps_its_bytes(name, digest, example_nets):

@@ -75,7 +75,7 @@ def test_blocks_of_a_residual_net_make_its_depth():
 def test_the_catalog_has_all_nets_and_refuses_others():
     assert set(NETS) | set(FAMILIES) == {
         "alexnet", "autoencoder", "caffenet", "faster_rcnn", "googlenet", "inception_v3", "lstm1000", "lstm_lm",
-        "pspnet", "segnet", "siamese", "unet", "wrn28_10",
+        "pspnet", "segnet", "siamese", "unet", "unet256", "unetpp256", "wrn28_10",
         "densenet", "mobilenet", "resnet", "resnext", "squeezenet", "ssd", "vgg",
     }  # fmt: skip
     assert set(net_files("vgg16").texts()) == {"train_val.prototxt", "solver.prototxt", "solver_dummy.prototxt"}

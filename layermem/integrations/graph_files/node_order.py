@@ -2,8 +2,8 @@
 allow.
 
 order    lowers the peak by changing the order of nodes (native/planning/nested/polish.h); what fits then runs once
-split    splits residencies where memory is full (splitting.py)
-search   runs the native lookahead planner (native/planning/nested) from that order and from the sequence of `split`
+split    splits residencies where memory is full (splitting.py), in that order and in the given one
+search   runs the native lookahead planner (native/planning/nested) from that order and from the sequences of `split`
 polish   applies simulated annealing to the best sequence, in which nodes may change places too
 """
 
@@ -26,9 +26,11 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
     nodes, edits = {op: node for node, op in enumerate(ops)}, edits_of(len(ops))
     order = [ops[node] for node in graph.order]
     order = _native.lowest_order(native, order, 0, budget_bytes, SETTINGS.edits_of_order * edits, SETTINGS.native)
-    graph = replace(graph, order=tuple(nodes[op] for op in order))
-    split = split_order(graph, budget_bytes)
-    starts = [[ops[node] for node in split]] if split is not None else []
+    lowest = replace(graph, order=tuple(nodes[op] for op in order))
+    if lowest.order_bytes <= budget_bytes:
+        return list(lowest.order)
+    splits = [split_order(each, budget_bytes) for each in {lowest.order: lowest, graph.order: graph}.values()]
+    starts = [[ops[node] for node in split] for split in splits if split is not None]
     planner = _native.NestedPlanner(native, order, list(range(len(ops))), [], len(ops), 0, SETTINGS.native)
     found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits, True)
     return None if found is None else [nodes[op] for op in found.order]
