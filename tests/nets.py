@@ -231,7 +231,7 @@ OTHERS = f"""
 CLIP = f"""
     {DATA}
     layer {{ name: "clip" type: "Reshape" bottom: "data" top: "clip"
-            reshape_param {{ shape {{ dim: 4 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
+            reshape_param {{ shape {{ dim: 0 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
     {conv("conv1", "clip", 4, 3)} {relu("conv1")}
     {conv("conv2", "conv1", 4, 3, "param { lr_mult: 1 } param { lr_mult: 2 }")} {relu("conv2")}
     layer {{ name: "half" type: "Convolution" bottom: "conv1" top: "half" convolution_param {{ num_output: 4 group: 2
@@ -239,7 +239,7 @@ CLIP = f"""
     layer {{ name: "twice" type: "Deconvolution" bottom: "half" top: "twice" convolution_param {{ num_output: 3
             kernel_size: 2 stride: 2 weight_filler {{ type: "msra" }} bias_term: false }} }}
     layer {{ name: "rows" type: "Reshape" bottom: "twice" top: "rows"
-            reshape_param {{ shape {{ dim: 4 dim: 3 dim: -1 }} }} }}
+            reshape_param {{ shape {{ dim: 0 dim: 3 dim: -1 }} }} }}
     {conv("signal", "rows", 4, 3)} {relu("signal")}
     {LOSS % "signal"}
 """

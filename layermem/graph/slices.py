@@ -20,7 +20,7 @@ source  Oyama et al., "Accelerating Deep Learning Frameworks with Micro-batches"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from sys import intern
 
@@ -87,7 +87,9 @@ def sliced_graph(
         what = f"cannot be sliced: with a batch of {each}, it {error.what}"
         raise InputError(what, path=error.path, line=error.line, layer=error.layer) from None
     try:
-        return _slice_graph(make(net), make(small), cut, device, net.items)
+        whole = make(net)
+        nodes = _nodes(whole, cut, {node.layer.name: layer.name for layer in net.layers for node in layer.nodes})
+        return _slice_graph(whole, make(small), cut, nodes, device, net.items)
     except InputError as error:
         raise net.placed(error) from None
 
@@ -97,18 +99,19 @@ def whole_name(name: str) -> str:
     return SLICE.sub("", name)
 
 
-def _slice_graph(whole: Graph, small: Graph, cut: Cut, device: Device, items: int) -> Graph:
+def _slice_graph(whole: Graph, small: Graph, cut: Cut, nodes: range, device: Device, items: int) -> Graph:
     """`whole`, with a batch of `items`, in slices; `small` is the same graph with items / cut.count items."""
-    whole, small = (in_two_passes(graph, *_nodes(graph, cut), device) for graph in (whole, small))
-    return replace(_Slices(whole, small, cut, items, device).partition().in_order(), slices=str(cut))
+    whole, small = (in_two_passes(graph, nodes[0], nodes[-1], device) for graph in (whole, small))
+    return replace(_Slices(whole, small, cut, nodes, items, device).partition().in_order(), slices=str(cut))
 
 
-def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
-    """The first and the last node of a cut."""
+def _nodes(graph: Graph, cut: Cut, layer_of: Mapping[str, str]) -> range:
+    """The nodes of a cut; `layer_of`: the name of the layer that each part belongs to (layers/composite.py)."""
     nodes: dict[str, list[int]] = {}
     for op in graph.of_kind(FORWARD):
         for name in op.layers:
-            nodes.setdefault(name, []).append(op.node)
+            for each in {name, layer_of.get(name, name)}:
+                nodes.setdefault(each, []).append(op.node)
     for name in (cut.first, cut.last):
         if name and name not in nodes:
             hint = did_you_mean(name, nodes) or "`layermem show` lists the layers"
@@ -117,7 +120,7 @@ def _nodes(graph: Graph, cut: Cut) -> tuple[int, int]:
     last = max(nodes[cut.last]) if cut.last else max(max(each) for each in nodes.values())
     if first > last:
         raise InputError(f"has layer '{cut.first}' behind '{cut.last}'; give the earlier one first")
-    return first, last
+    return range(first, last + 1)
 
 
 class Items(Axis):
@@ -132,10 +135,8 @@ class Items(Axis):
 class _Slices(Items):
     """The items of the batch of `whole` in the slices of a cut; `small` is the graph of one slice's items."""
 
-    def __init__(self, whole: Graph, small: Graph, cut: Cut, items: int, device: Device):
-        self.whole, self.small, self.cut, self.device = whole, small, cut, device
-        first, last = _nodes(whole, cut)
-        self.nodes = range(first, last + 1)
+    def __init__(self, whole: Graph, small: Graph, cut: Cut, nodes: range, items: int, device: Device):
+        self.whole, self.small, self.cut, self.nodes, self.device = whole, small, cut, nodes, device
         self.parts = BatchSlice(0, items, items).in_parts(cut.count)
         backward = whole.of_kind(BACKWARD)
         self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
@@ -265,7 +266,7 @@ class _Slices(Items):
         """Whether those operands of `op` that could be divided take no more bytes than the carries of slices;
         `outside`: buffers that ops outside the region touch."""
         record = self._record_of_slice(op)
-        if record is None:
+        if record is None or self.along(op).apart:
             return False
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
         nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)

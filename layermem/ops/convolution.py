@@ -11,9 +11,9 @@ With more than two spatial axes it is `ConvNdProblem`: a sum of such problems, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from layermem.ops.base import PIECES, WEIGHTS, Along, EndsInRelu, OpRecord, Tensor, Window, epilogue_name
+from layermem.ops.base import PIECES, WEIGHTS, Along, EndsInRelu, OpRecord, Tensor, Window, epilogue_name, roles
 from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
@@ -192,6 +192,12 @@ class ConvNdProblem:
         return ConvProblem(count * self.n, self.c, self.k, self.rows, self.columns, self.groups)
 
 
+def frames_over_items(step: str, pairs: int) -> Along:
+    """OpRecord.over_items of ops on the frames of `pairs` images and maps."""
+    apart = frozenset(role for stem in ("x", "y", "dx", "dy") for role in roles(stem, pairs))
+    return replace(WEIGHTS if step == "wgrad" else PIECES, apart=apart)
+
+
 @dataclass(frozen=True)
 class ConvNd(OpRecord):
     """Convolution of `pairs` bottoms through one filter, with more than two spatial axes; roles as in Conv.
@@ -203,6 +209,9 @@ class ConvNd(OpRecord):
     pairs: int = 1
     bias: bool = False
 
+    def over_items(self, step: str) -> Along:
+        return frames_over_items(step, self.pairs)
+
 
 @dataclass(frozen=True)
 class DeconvNd(OpRecord):
@@ -211,3 +220,6 @@ class DeconvNd(OpRecord):
     problem: ConvNdProblem
     pairs: int = 1
     bias: bool = False
+
+    def over_items(self, step: str) -> Along:
+        return frames_over_items(step, self.pairs)

@@ -1,7 +1,8 @@
 """Frames: positions along the outer spatial axes of a blob that has more than two, numbered in C order.
 
 Blobs hold the frames one after the other, each as the images of all items: [frames x items, C, H, W].  Each tap of a
-window over the outer axes pairs a frame of the maps with a frame of the image.
+window over the outer axes pairs a frame of the maps with a frame of the image.  The frames of an item lie apart, so a
+slice of the batch is no range of such a blob (ops.Along).
 """
 
 from __future__ import annotations
@@ -29,6 +30,18 @@ class FrameRun:
     image: int
     count: int
     first: bool
+
+
+@dataclass(frozen=True)
+class StridedRun:
+    """`count` pairs of a tap, from frames `maps` and `image` on; the frames of either side are as many apart as its
+    step."""
+
+    maps: int
+    image: int
+    count: int = 1
+    maps_step: int = 1
+    image_step: int = 1
 
 
 def image_frames(outer: Sequence[Window]) -> int:
@@ -74,6 +87,21 @@ def frame_runs(outer: Sequence[Window], written: Literal["maps", "image", "taps"
             else:
                 runs.append(FrameRun(tap, maps, image, 1, first))
             reached.add(target)
+    return runs
+
+
+def strided_runs(outer: Sequence[Window], tap: int) -> list[StridedRun]:
+    """Return the pairs of a tap as runs, in rising order: one run, where there is one outer axis."""
+    runs: list[StridedRun] = []
+    for maps, image in links(outer, tap):
+        last = runs[-1] if runs else StridedRun(0, 0, 0)
+        steps = ((maps - last.maps), (image - last.image))
+        if last.count == 1:
+            runs[-1] = StridedRun(last.maps, last.image, 2, *steps)
+        elif last.count and steps == (last.count * last.maps_step, last.count * last.image_step):
+            runs[-1] = replace(last, count=last.count + 1)
+        else:
+            runs.append(StridedRun(maps, image))
     return runs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor, Window
+from layermem.ops.base import PIECES, Along, OpRecord, Tensor, Window
 from layermem.ops.frames import image_frames, outer_taps
 
 
@@ -39,4 +39,4 @@ class Im2col(OpRecord):
         return self.x.shape[0] // image_frames(self.outer)
 
     def over_items(self, step: str) -> Along:
-        return MIXES if self.outer else PIECES
+        return Along(apart=frozenset({"x0", "dx0", "y0", "dy0"})) if self.outer else PIECES

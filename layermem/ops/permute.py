@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from layermem.ops.base import MIXES, PIECES, Along, OpRecord, Tensor
+from layermem.ops.base import MIXES, Along, OpRecord, Tensor
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,15 @@ class Permute(OpRecord):
         return all(size == 1 or a == b for size, a, b in zip(self.sizes, of_x, of_y, strict=True))
 
     def over_items(self, step: str) -> Along:
-        """Items may be split if they are outermost on both sides, where one side may join them with the axes after
-        them."""
-        fewer, more = sorted((self.x.shape[0], self.y.shape[0]))
-        return PIECES if self.order[0] == 0 and self.sizes[0] == fewer and more % fewer == 0 else MIXES
+        """Items may be split if they are the outermost axis of one side, and if axis 0 of the other side joins them
+        with the axes around them: with axes in front of them, items of that side lie apart."""
+        inputs, outputs = range(len(self.sizes)), self.order  # the axes of both sides, outermost first
+        for own, axis, other, axes in ((self.x, 0, self.y, outputs), (self.y, self.order[0], self.x, inputs)):
+            before = prod(self.sizes[each] for each in axes[: axes.index(axis)])
+            if own.shape[0] == self.sizes[axis] and other.shape[0] % (before * own.shape[0]) == 0:
+                stem = "y0" if other is self.y else "x0"
+                return Along(apart=frozenset({stem, f"d{stem}"} if before > 1 else ()))
+        return MIXES
 
 
 def cuts(tensor: Tensor, sizes: tuple[int, ...]) -> bool:

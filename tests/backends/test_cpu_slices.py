@@ -13,6 +13,7 @@ from layermem.backends.cpu.base import CpuCall, cpu_kernels
 from layermem.backends.cpu.launch import query
 from layermem.errors import LayermemError
 from layermem.layers.base import Layer, Step
+from layermem.layers.images import image_shape
 from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
 from tests import batch_norm_slices
 from tests.cases import CASES
@@ -43,6 +44,20 @@ def conv(c: int, hw: int, k: int, kernel: int, more: str = "", kind: str = "Conv
     return Case(text, [(c, hw, hw)], items, [(3, 4), (1,) * 7, (5, 1, 1)] if items == 7 else [(1,) * items])
 
 
+class Volumes(Case):
+    """A convolution over items of the shape [C, frames, H, W], in the memory of images, frame by frame."""
+
+    def layer(self, items: int) -> Layer:
+        shape = (items, *self.shapes[0])
+        dims = " ".join(f"dim: {size}" for size in shape)
+        return layer_of(f"{self.text} input_param {{ shape {{ {dims} }} }}", image_shape(shape, 1), phase=self.phase)
+
+
+def conv_nd(shape: tuple[int, ...], k: int, settings: str, kind: str = "Convolution") -> Volumes:
+    text = f'type: "{kind}" convolution_param {{ num_output: {k} {settings} }}'
+    return Volumes(text, [shape], 5, [(2, 3), (1,) * 5])
+
+
 def inner_product(shape: tuple[int, ...], k: int, items: int, counts: Sequence[Sequence[int]], more: str = "") -> Case:
     return Case(f'type: "InnerProduct" inner_product_param {{ num_output: {k} {more} }}', [shape], items, counts)
 
@@ -63,6 +78,20 @@ SUMS = {
     "groups of one": conv(36, 14, 36, 3, "pad: 1 group: 36"),
     "deconvolution": conv(24, 9, 12, 4, "stride: 2 pad: 1", "Deconvolution"),
     "deconvolution by tiles": conv(34, 12, 33, 3, "pad: 1", "Deconvolution"),
+    "volumes: copies of parts": conv_nd((12, 4, 10, 11), 24, "kernel_size: 3 pad: 1"),
+    "volumes: copies of parts, strided": conv_nd((12, 5, 13, 11), 24, "kernel_size: 3 pad: 1 stride: 2"),
+    "volumes: lanes over outputs": conv_nd((3, 4, 11, 12), 20, "kernel_size: 3 pad: 1 stride: 2"),
+    "volumes: gradient itself": conv_nd((160, 3, 3, 4), 70, "kernel_size: 1"),
+    "volumes: gradient itself, with pads": conv_nd((160, 2, 5, 4), 70, "kernel_size: 2 pad: 1 dilation: 2"),
+    "volumes: frames in the pad alone": conv_nd((3, 2, 5, 4), 5, "kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2"),
+    "volumes: tiles of two by two": conv_nd((33, 3, 6, 5), 40, "kernel_size: 3 pad: 1"),
+    "volumes: tiles of four by four": conv_nd(
+        (36, 4, 12, 12), 33, "kernel_size: 3 pad: 1 stride: 2 stride: 1 stride: 1"
+    ),
+    "volumes: groups of one": conv_nd((36, 3, 9, 9), 36, "kernel_size: 3 pad: 1 group: 36"),
+    "volumes: deconvolution": conv_nd((24, 3, 5, 4), 12, "kernel_size: 4 stride: 2 pad: 1", "Deconvolution"),
+    "volumes: deconvolution by tiles": conv_nd((34, 2, 12, 12), 33, "kernel_size: 3 pad: 1", "Deconvolution"),
+    "volumes: four axes": conv_nd((6, 4, 3, 7, 5), 9, "kernel_size: 2 pad: 1 stride: 2"),
     "few rows": inner_product((5, 3, 3), 30, 7, [(3, 4), (1,) * 7]),
     "many rows": inner_product((20,), 130, 1100, [(513, 587), (100, 700, 300)]),
     "many rows, transposed": inner_product((20,), 130, 1100, [(100, 1000)], "transpose: true"),
@@ -282,7 +311,11 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
                     op[role] = results[role] = result.reshape(op[role].shape)
             run(record, step.step, op, accumulated)
         first += count
-    joined = {role: np.concatenate(pieces) for role, pieces in outputs.items() if role[0] in "yd"}
+    joined = {
+        role: np.concatenate([by_frame(each, count) for each, count in zip(pieces, counts, strict=True)], axis=1)
+        for role, pieces in outputs.items()
+        if role[0] in "yd"
+    }
     return {**joined, **results}
 
 
@@ -298,8 +331,14 @@ def carried_bytes(case: Case, counts: Sequence[int], number: int, role: str) -> 
     return found
 
 
+def by_frame(array: np.ndarray, items: int) -> np.ndarray:
+    """An array over items, or over the frames of `items` items, as [frames, items, ..]."""
+    return array.reshape(-1, items, *array.shape[1:])
+
+
 def piece(array: np.ndarray, part: BatchSlice) -> np.ndarray:
-    return array[part.first : part.first + part.count].copy()
+    items = by_frame(array, part.items)[:, part.first : part.first + part.count]
+    return items.reshape(-1, *array.shape[1:]).copy()
 
 
 def piece_of(whole: Layer, role: str, value: np.ndarray, part: BatchSlice) -> np.ndarray:

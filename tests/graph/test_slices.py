@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.backends.cpu import CpuDevice
+from layermem.backends.cuda import CudaDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.data import probe
 from layermem.errors import InputError
@@ -249,6 +250,7 @@ FIXED = f"""
     layer {{ name: "back" type: "Reshape" bottom: "four" top: "back" reshape_param {{ shape {{ dim: 4 dim: -1 }} }} }}
     {LOSS % "back"}
 """
+VOLUMES = DATA.replace("dim: 6 dim: 5", "dim: 4 dim: 6 dim: 5") + conv("solid", "data", 3, 3) + LOSS % "solid"
 REFUSED = {
     "a batch of 4": (CHAIN, "whole/3", "has a batch of 4, which 3 slices cannot share equally; cut it into 2 or 4"),
     "no such layer": (CHAIN, "conv1..pool7/2", "has no layer 'pool7' to slice at; did you mean 'pool1'"),
@@ -260,8 +262,8 @@ REFUSED = {
     "labels": (MADE_LABELS, "whole/2", "layer 'loss' counts all labels in 'half', which is made slice by slice; give"),
     "axis 0": (FIXED, "whole/2", "layer 'four' cannot be sliced: with a batch of 2, it turns"),
     "recurrent": (NETS["recurrent"], "whole/2", "layer 'steps' cannot be sliced: with a batch of 2"),
-    "three spatial axes": (DATA.replace("dim: 6 dim: 5", "dim: 4 dim: 6 dim: 5") + conv("solid", "data", 3, 3)
-        + LOSS % "solid", "whole/2", "layer 'solid/images' mixes the items of a batch"),
+    "a border between frames": (VOLUMES, "solid/top../2",
+        "layer 'solid/top' has 'solid/maps', which stays whole, but its items lie apart; slice other"),
     "no gradient": (CHAIN, "data/2", "no gradients in layers data..data to slice"),
 }  # fmt: skip
 
@@ -292,6 +294,22 @@ def test_a_device_that_cannot_carry_a_sum_refuses_the_layer():
     with pytest.raises(InputError, match=message) as refused:
         sliced(CHAIN, "whole/2", Other())
     assert refused.value.line is not None
+
+
+def test_a_device_that_cannot_carry_the_sums_of_frames_refuses_the_layer():
+    """The gradient cannot be summed behind the slices, since its operands exist in pieces only."""
+    message = "layer 'solid' cannot be sliced on device cuda.*, which has no sum of 'solid.w0.diff' by slices"
+    with pytest.raises(InputError, match=message):
+        sliced(VOLUMES, "whole/2", CudaDevice())
+
+
+def test_a_range_may_name_a_layer_that_consists_of_several():
+    graph = sliced(VOLUMES, "solid/2")
+    for part in ("solid/images", "solid", "solid/top"):
+        assert {f"{part}.forward@1/2", f"{part}.forward@2/2"} <= graph.by_name.keys()
+    assert graph.by_name["solid/images.forward@2/2"].views.keys() == {"x0"}  # frames exist in pieces only
+    assert graph.by_name["solid/top.forward@2/2"].views.keys() == {"y0"}
+    assert graph.slices == "solid..solid/2"
 
 
 def test_a_device_without_the_passes_of_a_batch_norm_refuses_it():

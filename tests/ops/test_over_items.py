@@ -10,6 +10,7 @@ from layermem.ops import Along, BatchSlice, ConvNdProblem, ConvProblem, Tensor, 
 X, ROWS, SCALAR = Tensor((4, 6, 9, 5)), Tensor((4, 7)), Tensor(())
 LABEL = Tensor((4,))
 PROBLEM = ConvProblem(4, 6, 8, Window(9, 3), Window(5, 1))
+VOLUMES = ConvNdProblem(4, 6, 8, (Window(3, 1),), Window(9, 3), Window(5, 1))
 PRODUCT = ops.InnerProduct(Tensor((4, 6)), Tensor((4, 8)), 4, 6, 8)
 NORM = ops.BatchNorm(X, eps=1e-5, fraction=0.999)
 POOL = ops.Pool("MAX", X, X, Window(9, 1), Window(5, 1))
@@ -22,6 +23,9 @@ SUMS = [
     (ops.Conv(PROBLEM), "wgrad", WEIGHTS),
     (ops.Conv(PROBLEM), "dgrad", NOTHING),
     (ops.Deconv(PROBLEM), "wgrad", WEIGHTS),
+    (ops.ConvNd(VOLUMES), "forward", NOTHING),
+    (ops.ConvNd(VOLUMES), "wgrad", WEIGHTS),
+    (ops.DeconvNd(VOLUMES), "wgrad", WEIGHTS),
     (PRODUCT, "forward", NOTHING),
     (PRODUCT, "wgrad", WEIGHTS),
     (ops.Embed(10, 3, LABEL, Tensor((4, 3)), True), "wgrad", WEIGHTS),
@@ -78,8 +82,6 @@ MIXES = [
     (ops.Tile(ROWS, Tensor((8, 7)), 0, 2), "forward"),
     (ops.Scale(X, "x1", **PER_CHANNEL), "forward"),  # one factor for all items
     (ops.BatchReindex.of(X, LABEL), "forward"),
-    (ops.Im2col(X, X, Window(9, 1), Window(5, 1), (Window(2, 1),)), "forward"),
-    (ops.ConvNd(ConvNdProblem(4, 6, 8, (Window(3, 1),), Window(9, 3), Window(5, 1))), "wgrad"),
     (ops.Parameter(X), "wgrad"),
     (ops.Carry(X), "store"),
     (ops.LstmUnit(4, 6), "forward"),
@@ -97,6 +99,24 @@ def test_an_op_says_which_of_its_results_sum_over_the_batch(record, step, sums):
 @pytest.mark.parametrize(("record", "step"), MIXES, ids=lambda value: getattr(value, "family", None))
 def test_an_op_says_that_it_mixes_items(record, step):
     assert record.over_items(step).refusal == "mixes the items of a batch, and cannot be sliced"
+
+
+CLIPS, FRAMES = Tensor((4, 6, 3, 9, 5)), Tensor((12, 6, 9, 5))
+APART = [
+    (ops.Permute(CLIPS, FRAMES, CLIPS.shape, (2, 0, 1, 3, 4)), {"y0", "dy0"}),
+    (ops.Permute(FRAMES, CLIPS, (3, 4, 6, 9, 5), (1, 2, 0, 3, 4)), {"x0", "dx0"}),
+    (ops.Permute(CLIPS, FRAMES, CLIPS.shape, (0, 2, 1, 3, 4)), set()),  # the frames of an item lie together
+    (ops.Im2col(FRAMES, FRAMES, Window(9, 1), Window(5, 1), (Window(3, 1),)), {"x0", "y0", "dx0", "dy0"}),
+    (ops.ConvNd(VOLUMES, pairs=2), {f"{stem}{i}" for stem in ("x", "y", "dx", "dy") for i in (0, 1)}),
+    (ops.DeconvNd(VOLUMES), {"x0", "y0", "dx0", "dy0"}),
+    (ops.Conv(PROBLEM), set()),
+]
+
+
+@pytest.mark.parametrize(("record", "roles"), APART, ids=lambda value: getattr(value, "family", None))
+def test_items_lie_apart_where_blobs_hold_frame_after_frame(record, roles):
+    along = record.over_items("forward")
+    assert along.apart == roles and not along.refusal
 
 
 def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():

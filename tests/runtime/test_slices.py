@@ -23,7 +23,7 @@ from layermem.schedule.check import check
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
 from layermem.utils.units import aligned
-from tests.nets import CHAIN, DATA, DROPOUT, INCEPTION, LOSS, SHARED, conv, norm, relu
+from tests.nets import CHAIN, CLIP, DATA, DROPOUT, INCEPTION, LOSS, SHARED, conv, norm, relu
 from tests.nets import RESIDUAL as NORMALIZED_RESIDUAL
 
 DEVICES = {"reference": ReferenceDevice, "cpu": CpuDevice}  # by name; each carries sums from slice to slice
@@ -164,6 +164,26 @@ PRODUCTS = f"""
             weight_filler {{ type: "xavier" }} }} }}
     {LOSS % "rows"}
 """
+SHARED_PARAMS = 'param { name: "w" } param { name: "b" }'
+VOLUMES = f"""
+    {DATA}
+    layer {{ name: "volume" type: "Reshape" bottom: "data" top: "volume" reshape_param {{
+            shape {{ dim: 0 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
+    {conv("one", "volume", 4, 3, SHARED_PARAMS)} {relu("one")} {conv("two", "volume", 4, 3, SHARED_PARAMS)}
+    layer {{ name: "pair" type: "Convolution" bottom: "one" bottom: "two" top: "p1" top: "p2" convolution_param {{
+            num_output: 4 group: 2 kernel_size: 2 stride: 2 stride: 1 stride: 1 pad: 1 dilation: 2 dilation: 1
+            dilation: 1 weight_filler {{ type: "msra" }} }} }}
+    layer {{ name: "join" type: "Eltwise" bottom: "p1" bottom: "p2" top: "join" }}
+    layer {{ name: "up" type: "Deconvolution" bottom: "join" top: "up" convolution_param {{ num_output: 3
+            kernel_size: 3 stride: 2 pad: 1 weight_filler {{ type: "msra" }} }} }}
+    layer {{ name: "windows" type: "Im2col" bottom: "up" top: "windows" convolution_param {{ kernel_size: 2 }} }}
+    layer {{ name: "axes" type: "Reshape" bottom: "windows" top: "axes" reshape_param {{
+            shape {{ dim: 0 dim: 2 dim: 2 dim: 6 dim: 2 dim: -1 }} }} }}
+    layer {{ name: "last" type: "Convolution" bottom: "axes" top: "last" convolution_param {{ num_output: 3
+            kernel_size: 2 kernel_size: 2 kernel_size: 1 kernel_size: 3 stride: 1 stride: 2 stride: 1 stride: 1
+            weight_filler {{ type: "msra" }} }} }}
+    {LOSS % "last"}
+"""
 CLASSES = f"""
     {DATA} {conv("stem", "data", 3, 3)}
     layer {{ name: "plane" type: "Reshape" bottom: "stem" top: "plane" reshape_param {{
@@ -184,6 +204,8 @@ NETS = {
     "rows": ROWS,
     "wide": WIDE,
     "images within items": AXIS,
+    "clip": CLIP,
+    "volumes": VOLUMES,
     "classes along the height": CLASSES,
     "Euclidean": loss_net("EuclideanLoss", FIVE),
     "SigmoidCrossEntropy": loss_net("SigmoidCrossEntropyLoss", FIVE),

@@ -64,7 +64,8 @@ def convolution_of_rank(w: NetWriter) -> None:
         n, c, h, width = shape
         cut = rng.choice([d for d in range(1, h + 1) if h % d == 0])
         dims = rng.choice(((n, c, h * width), (n, c, cut, h // cut, width), (n, c, h, width, 1)))
-        (x,) = w.add("Reshape", [x], f"reshape_param {{ shape {{ {' '.join(f'dim: {d}' for d in dims)} }} }}")
+        stated = (0 if w.item_by_item else n, *dims[1:])
+        (x,) = w.add("Reshape", [x], f"reshape_param {{ shape {{ {' '.join(f'dim: {d}' for d in stated)} }} }}")
         shape, rank = dims, len(dims)
     axis = rng.randint(1, rank - 1) if w.chance(0.2) and rank > 1 else min(1, rank - 1)
     spatial = rank - axis - 1

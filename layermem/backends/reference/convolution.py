@@ -120,11 +120,14 @@ def weight_gradient(op: Conv | Deconv, call: ReferenceCall, pairs: Iterable[tupl
         stored(call["dw0"])[...] = total.reshape(k, kh, kw, c)
 
 
-def bias_gradient(op: OpRecord, call: ReferenceCall) -> None:
+def bias_gradient(op: OpRecord, call: ReferenceCall, frames: int = 1) -> None:
+    """Compute dw1, image by image over all pairs; `frames`: of each item, which lie frame by frame."""
     if not call.wants("dw1"):
         return
     dys = call.all("dy")
-    sums = (double_sum(dy[item], (1, 2)) for item in range(dys[0].shape[0]) for dy in dys)
+    images = range(dys[0].shape[0])
+    items = len(images) // frames
+    sums = (double_sum(dy[image], (1, 2)) for item in range(items) for image in images[item::items] for dy in dys)
     total = sum_of_items(op, call, "dw1", (dys[0].shape[1],), np.float64, sums)
     if "dw1" in call:
         call["dw1"][...] = total

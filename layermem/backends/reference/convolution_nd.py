@@ -6,17 +6,20 @@ window (layermem/ops/convolution.py):
     conv_fprop   maps = sum_t image[s(t)] filter[t]          ConvNd forward     DeconvNd dgrad
     conv_dgrad   image[s(t)] += maps filter[t]               ConvNd dgrad       DeconvNd forward
     conv_wgrad   dfilter[t] = sum_o maps[o] image[s(t)][o]   wgrad of both
+
+Each product covers one item, and sums over the batch add one item after the other (convolution.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
+from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored, sum_of_items
 from layermem.backends.reference.convolution import bias_gradient, under
 from layermem.ops import ConvNd, ConvNdProblem, DeconvNd, Window
+from layermem.ops.frames import image_frames, maps_frames
 
 
 def windows(problem: ConvNdProblem) -> tuple[Window, ...]:
@@ -49,8 +52,15 @@ def axes_of_maps(problem: ConvNdProblem, maps: Array) -> Array:
 
 
 def by_group(problem: ConvNdProblem, array: Array) -> Array:
-    """[.., C] -> [g, positions, C/g]"""
-    return array.reshape(-1, problem.groups, array.shape[-1] // problem.groups).transpose(1, 0, 2)
+    """[axes of frames, N, H, W, C] -> [N, g, positions of an item, C/g]"""
+    items = np.moveaxis(array, -4, 0)
+    return items.reshape(len(items), -1, problem.groups, array.shape[-1] // problem.groups).transpose(0, 2, 1, 3)
+
+
+def from_groups(problem: ConvNdProblem, products: Array, like: Array) -> Array:
+    """The reverse: the axes of `like` again."""
+    frames_and_items = (problem.n, *like.shape[:-4], *like.shape[-3:])
+    return np.moveaxis(products.transpose(0, 2, 1, 3).reshape(frames_and_items), 0, -4)
 
 
 def filter_taps(problem: ConvNdProblem, weights: Array) -> Array:
@@ -62,10 +72,10 @@ def filter_taps(problem: ConvNdProblem, weights: Array) -> Array:
 def conv_fprop(problem: ConvNdProblem, maps: Array, image: Array, weights: Array) -> None:
     padded, filters = np.pad(axes_of_image(problem, image), pads(problem)), filter_taps(problem, weights)
     y = axes_of_maps(problem, maps)
-    total = np.zeros((problem.groups, y.size // problem.k, problem.k // problem.groups), y.dtype)
+    total = np.zeros_like(by_group(problem, y))
     for tap, slices in taps(problem):
         total += by_group(problem, padded[slices]) @ filters[:, :, tap].transpose(0, 2, 1)
-    y[...] = total.transpose(1, 0, 2).reshape(y.shape)
+    y[...] = from_groups(problem, total, y)
 
 
 def conv_dgrad(problem: ConvNdProblem, image: Array, maps: Array, weights: Array) -> None:
@@ -73,21 +83,34 @@ def conv_dgrad(problem: ConvNdProblem, image: Array, maps: Array, weights: Array
     values = by_group(problem, axes_of_maps(problem, maps))
     total = np.zeros([size + before + after for size, (before, after) in zip(x.shape, pads(problem))], x.dtype)
     for tap, slices in taps(problem):
-        part = total[slices]
-        part += (values @ filters[:, :, tap]).transpose(1, 0, 2).reshape(part.shape)
+        total[slices] += from_groups(problem, values @ filters[:, :, tap], total[slices])
     x[...] = total[tuple(slice(before, before + size) for size, (before, _) in zip(x.shape, pads(problem)))]
 
 
-def conv_wgrad(problem: ConvNdProblem, maps: Array, image: Array) -> Array:
-    """The gradient of the weights from one pair of bottom and top, in their stored shape."""
-    padded, values = np.pad(axes_of_image(problem, image), pads(problem)), axes_of_maps(problem, maps)
-    k, c, height, width = problem.filter.shape
-    gradient = np.empty((k, height, width, c), maps.dtype)
-    filters = gradient.reshape(problem.groups, k // problem.groups, height * width, c)
-    by_output = by_group(problem, values).transpose(0, 2, 1)
-    for tap, slices in taps(problem):
-        filters[:, :, tap] = by_output @ by_group(problem, padded[slices])
-    return gradient
+def conv_wgrad(problem: ConvNdProblem, maps: Array, image: Array) -> Iterator[Array]:
+    """Yield the contribution of each item, for one pair of bottom and top, to the gradient of the weights: [g, K/g,
+    taps kw, C/g]."""
+    padded = np.pad(axes_of_image(problem, image), pads(problem))
+    by_output = by_group(problem, axes_of_maps(problem, maps)).transpose(0, 1, 3, 2)
+    for item in range(problem.n):
+        image_of_item = padded[..., item : item + 1, :, :, :]
+        products = (by_output[item] @ by_group(problem, image_of_item[slices])[0] for _, slices in taps(problem))
+        yield np.stack([*products], axis=2)
+
+
+def weight_gradient(op: ConvNd | DeconvNd, call: ReferenceCall, pairs: Iterable[tuple[Array, Array]]) -> None:
+    """Compute dw0 from pairs of maps and image; with several pairs, item by item over all of them."""
+    k, c, height, width = op.problem.filter.shape
+    shape = (op.problem.groups, k // op.problem.groups, height * width, c)
+    each = zip(*(conv_wgrad(op.problem, maps, image) for maps, image in pairs), strict=True)
+    dtype = call["dy0"].dtype
+    total = sum_of_items(op, call, "dw0", shape, dtype, (part for parts in each for part in parts))
+    if "dw0" in call:
+        stored(call["dw0"])[...] = total.reshape(k, height, width, c)
+
+
+def carry_bytes(op: ConvNd | DeconvNd, role: str) -> int:
+    return op.problem.filter.nbytes if role == "dw0" else 8 * max(op.problem.k, op.problem.c)
 
 
 def add_bias(call: ReferenceCall, y: Array) -> None:
@@ -108,12 +131,11 @@ def convolution_dgrad(op: ConvNd, call: ReferenceCall) -> None:
         conv_dgrad(op.problem, dx, dy, call["w0"])
 
 
-@kernel(ConvNd, "wgrad")
+@kernel(ConvNd, "wgrad", carry=carry_bytes)
 def convolution_wgrad(op: ConvNd, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        pairs = zip(call.all("x"), call.all("dy"), strict=True)
-        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, dy, x) for x, dy in pairs)
-    bias_gradient(op, call)
+    if call.wants("dw0"):
+        weight_gradient(op, call, zip(call.all("dy"), call.all("x"), strict=True))
+    bias_gradient(op, call, maps_frames(op.problem.outer))
 
 
 @kernel(DeconvNd, "forward")
@@ -129,9 +151,8 @@ def deconvolution_dgrad(op: DeconvNd, call: ReferenceCall) -> None:
         conv_fprop(op.problem, dx, dy, call["w0"])
 
 
-@kernel(DeconvNd, "wgrad")
+@kernel(DeconvNd, "wgrad", carry=carry_bytes)
 def deconvolution_wgrad(op: DeconvNd, call: ReferenceCall) -> None:
-    if "dw0" in call:
-        pairs = zip(call.all("x"), call.all("dy"), strict=True)
-        stored(call["dw0"])[...] = sum(conv_wgrad(op.problem, x, dy) for x, dy in pairs)
-    bias_gradient(op, call)
+    if call.wants("dw0"):
+        weight_gradient(op, call, zip(call.all("x"), call.all("dy"), strict=True))
+    bias_gradient(op, call, image_frames(op.problem.outer))

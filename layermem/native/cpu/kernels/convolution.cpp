@@ -170,6 +170,7 @@ void ConvProblem::check() const {
     if (ph < 0 || pw < 0) fail("pad must not be negative");
     if (c % groups || k % groups) fail("channels must be divisible by groups");
     if (first < 0 || first + n > batch()) fail("the batch does not have these images");
+    if (frames && (n % frames || first % frames)) fail("the images are not all frames of their items");
     if (h + 2 * ph < dh * (kh - 1) + 1 || w + 2 * pw < dw * (kw - 1) + 1)
         fail("the window is larger than the padded image");
 }

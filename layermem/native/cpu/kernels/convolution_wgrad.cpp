@@ -118,7 +118,7 @@ class PairGatherer {
             m += last - first;
             const int64_t n = line / ho_, h = line % ho_ * p_.sh - p_.ph + r * p_.dh;
             if (h < 0 || h >= p_.h) continue;
-            const int64_t row = (n * p_.h + h) * p_.w * p_.c;
+            const int64_t row = (p_.place(n, p_.x_step) * p_.h + h) * p_.w * p_.c;
             for (int64_t i = std::max(first, touching.begin); i < std::min(last, touching.end); ++i) {
                 const int64_t w = i * p_.sw + shift;
                 const bool inside = i >= whole.begin && i < whole.end;
@@ -154,6 +154,24 @@ class PairGatherer {
 
 // Whether pixel m of dy meets pixel m of x only.
 bool is_pixelwise(const ConvProblem& p) { return p.taps() == 1 && p.sh == 1 && p.sw == 1 && p.ph == 0 && p.pw == 0; }
+
+// Pixels of y from m on lie together up to the returned one, `end` or the end of their image.
+int64_t end_of_image(const ConvProblem& p, int64_t m, int64_t end) {
+    const int64_t pixels = p.ho() * p.wo();
+    return p.frames ? std::min(end, (m / pixels + 1) * pixels) : end;
+}
+
+// Packs pixels [begin, end) of dy.
+void pack_pixels(const ConvProblem& p, float* packed, const float* dy, int64_t begin, int64_t end, int64_t columns,
+                 const Conversion& convert) {
+    while (begin < end) {
+        const int64_t stop = end_of_image(p, begin, end);
+        const float* from = element(dy, convert.storage, p.pixel_place(begin, p.y_step) * p.k);
+        pack_strips(packed, from, stop - begin, p.k, columns, convert);
+        packed += (stop - begin) * kStripRows;
+        begin = stop;
+    }
+}
 
 // The sum that one task computes: a part of the pixels, for a chunk of one group's output channels and a slice of its
 // input channels.
@@ -218,25 +236,29 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
         block.pitch = pitch;
         block.d_strip = kStripFloats;
     }
-    for (int64_t m = begin; m < end; m += split.block_pixels) {
-        const int64_t block_end = std::min(m + split.block_pixels, end);
-        const float* block_dy = element(dy, of_dy, m * p.k + k);
+    for (int64_t m = begin, block_end; m < end; m = block_end) {
+        block_end = std::min(m + split.block_pixels, end);
+        if (split.lanes_over_outputs) block_end = end_of_image(p, m, block_end);  // dy is read where it lies
+        const float* block_dy = element(dy, of_dy, k);
         int64_t dy_pitch = p.k;
         const bool has_next =
             !split.lanes_over_outputs && block_end < end && of_x == Storage::fp32 && of_dy == Storage::fp32;
         if (!split.lanes_over_outputs) {  // every tap and tile reads dy again
-            pack_strips(packed_dy, block_dy, block_end - m, p.k, count_k, convert);
+            pack_pixels(p, packed_dy, block_dy, m, block_end, count_k, convert);
             block_dy = packed_dy;
             dy_pitch = kStripRows;
         } else {
-            block_dy = convert.read(block_dy, 0, (block_end - m) * p.k, wide_dy);
+            block_dy = convert.read(block_dy, p.pixel_place(m, p.y_step) * p.k, (block_end - m) * p.k, wide_dy);
         }
-        if (has_next)
+        if (has_next) {
+            const float* first_x = share_x + p.pixel_place(block_end, p.x_step) * p.c;
+            const float* first_dy = dy + p.pixel_place(block_end, p.y_step) * p.k + k;
+            const int64_t count = end_of_image(p, block_end, end) - block_end;
             for (int64_t i = 0; i < split.block_pixels; ++i) {
-                const int64_t pixel = std::min(block_end + i, end - 1);
-                next_x[i] = share_x + pixel * p.c;
-                next_dy[i] = dy + pixel * p.k + k;
+                next_x[i] = first_x + std::min(i, count - 1) * p.c;
+                next_dy[i] = first_dy + std::min(i, count - 1) * p.k;
             }
+        }
         for (int64_t r = 0; r < p.kh; ++r)
             for (int64_t s = 0; s < p.kw; s += span) {
                 gatherer.gather(pairs, m, block_end, block_dy, dy_pitch, r, s, span, count_c);

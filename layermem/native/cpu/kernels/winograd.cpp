@@ -336,6 +336,8 @@ void transform_batch(const WinogradKernels& winograd, const WgradProduct& produc
     in.top = -p.ph;
     in.left = -p.pw;
     in.first = first;
+    in.frames = p.frames;
+    in.step = p.x_step;
     in.pitch = element_floats(count, p.c);
     in.tiles = x_tiles;
     in.in = x;
@@ -346,6 +348,7 @@ void transform_batch(const WinogradKernels& winograd, const WgradProduct& produc
     out.pixel = group.y_pixel;
     out.top = 0;
     out.left = 0;
+    out.step = p.y_step;
     out.pitch = element_floats(count, channels.count());
     out.tiles = dy_tiles;
     out.in = element(dy, of_dy, channels.begin);

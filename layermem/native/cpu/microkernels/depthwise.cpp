@@ -9,8 +9,11 @@
 namespace layermem::cpu::LAYERMEM_ISA {
 namespace {
 
-// These are ConvProblem::ho() and wo(), but with internal linkage: see isa/simd.h.
+// These are ConvProblem::ho(), wo() and its places of images, but with internal linkage: see isa/simd.h.
 inline int64_t out_h(const ConvProblem& p) { return (p.h + 2 * p.ph - p.dh * (p.kh - 1) - 1) / p.sh + 1; }
+inline int64_t place(const ConvProblem& p, int64_t i, int64_t step) {
+    return p.frames ? i / p.frames + i % p.frames * step : i;
+}
 inline int64_t out_w(const ConvProblem& p) { return (p.w + 2 * p.pw - p.dw * (p.kw - 1) - 1) / p.sw + 1; }
 
 // kPixels outputs from `out` on, of the window at (h0, w0), for one register of channels.  Taps above or below the
@@ -93,11 +96,11 @@ void wgrad(const DepthwiseSums& args, int64_t begin, int64_t end) {
     if (!args.accumulate)
         for (int64_t i = 0; i < p.kh * p.kw * p.c; ++i) args.out[i] = 0;
     for (int64_t row = begin; row < end; ++row) {
-        const float* dy = args.dy + row * wo * p.c;
+        const float* dy = args.dy + (place(p, row / ho, p.y_step) * ho + row % ho) * wo * p.c;
         for (int64_t r = 0; r < p.kh; ++r) {
             const int64_t h = row % ho * p.sh - p.ph + r * p.dh;
             if (h < 0 || h >= p.h) continue;
-            const float* line = args.x + (row / ho * p.h + h) * p.w * p.c;
+            const float* line = args.x + (place(p, row / ho, p.x_step) * p.h + h) * p.w * p.c;
             for (int64_t s = 0; s < p.kw; ++s) {
                 const int64_t shift = s * p.dw - p.pw;
                 const int64_t ow_begin = shift >= 0 ? 0 : ceil_div(-shift, p.sw);

@@ -135,7 +135,9 @@ struct TilePlace {
 
     TilePlace(const WinogradTiles& args, int64_t t, int64_t step) {
         const int64_t tile = args.first + t;
-        image = tile / (args.tiles_h * args.tiles_w) * args.h * args.w * args.pixel;
+        int64_t place = tile / (args.tiles_h * args.tiles_w);
+        if (args.frames) place = place / args.frames + place % args.frames * args.step;
+        image = place * args.h * args.w * args.pixel;
         y = tile / args.tiles_w % args.tiles_h * step + args.top;
         x = tile % args.tiles_w * step + args.left;
         for (int i = 0; i < kPixels; ++i) {

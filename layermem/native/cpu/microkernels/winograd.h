@@ -13,6 +13,7 @@ struct WinogradTiles {         // between an image and transformed tiles [0, ...
     int64_t pixel;             // floats from one pixel to the next: channels of all groups
     int64_t top, left;         // first pixel of the first tile: -pad for tiles of m + 2 pixels, 0 for those of m
     int64_t first;             // number of the first tile, of all images
+    int64_t frames, step;      // places of images, as in ConvProblem; frames = 0: in their order
     int64_t pitch;             // floats from one element of the transformed tiles to the next
     float* tiles;              // [elements][tiles][c]
     const float* in;           // image that is read, or null
