@@ -169,7 +169,7 @@ class Partition:
             if name in self.summed:
                 raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
             lies = self.axis.lies(op, role, name in self.crossing)
-            if lies == VIEW and role in along.apart:
+            if lies == VIEW and role in along.interleaved:
                 raise self.axis.refusal(op, f"has '{name}', which stays whole, but its items lie apart")
             if lies == PIECE and name not in self.pieces:
                 buffer, numbers = self.whole.buffers[name], range(len(self.axis.parts))

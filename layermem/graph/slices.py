@@ -266,7 +266,7 @@ class _Slices(Items):
         """Whether those operands of `op` that could be divided take no more bytes than the carries of slices;
         `outside`: buffers that ops outside the region touch."""
         record = self._record_of_slice(op)
-        if record is None or self.along(op).apart:
+        if record is None or self.along(op).interleaved:
             return False
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
         nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)

@@ -181,14 +181,14 @@ class Along:
     sums     results that are sums along the axis, carried from piece to piece in rising order
     whole    operands that each piece reads as they are, and results that depend on no piece
     counted  operands of which a piece reads its own piece and, as "x1.whole", all of it
-    apart    operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
+    interleaved  operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
     refusal  the reason why the step cannot run in pieces, or ""
     """
 
     sums: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     counted: tuple[str, ...] = ()
-    apart: frozenset[str] = frozenset()
+    interleaved: frozenset[str] = frozenset()
     refusal: str = ""
 
 
