@@ -201,36 +201,6 @@ OTHERS = f"""
 CLIP = f"""
     {DATA}
     layer {{ name: "clip" type: "Reshape" bottom: "data" top: "clip"
-            reshape_param {{ shape {{ dim: 4 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
-    {conv("conv1", "clip", 4, 3)} {relu("conv1")}
-    layer {{ name: "half" type: "Pooling" bottom: "axpy" top: "half"
-            pooling_param {{ kernel_size: 2 stride: 2 ceil_mode: false }} }}
-    layer {{ name: "large" type: "Upsample" bottom: "half" top: "large" upsample_param {{ scale: 2 }} }}
-    {conv("conv2", "large", 8, 3)}
-    layer {{ name: "reorg" type: "Reorg" bottom: "conv2" top: "reorg" reorg_param {{ stride: 2 }} }}
-    {LOSS % "reorg"}
-"""
-OTHERS = f"""
-    {DATA} {conv("stem", "data", 4, 3)} {relu("stem")}
-    layer {{ name: "order" type: "DummyData" top: "order" dummy_data_param {{
-        shape {{ dim: 4 }} data_filler {{ type: "uniform" min: 0 max: 4 }} }} }}
-    layer {{ name: "chosen" type: "BatchReindex" bottom: "stem" bottom: "order" top: "chosen" }}
-    layer {{ name: "word" type: "Embed" bottom: "order" top: "word"
-            embed_param {{ input_dim: 4 num_output: 4 weight_filler {{ type: "xavier" }} }} }}
-    layer {{ name: "worded" type: "Scale" bottom: "chosen" bottom: "word" top: "worded" scale_param {{ axis: 0 }} }}
-    layer {{ name: "offset" type: "Parameter" top: "offset" parameter_param {{ shape {{ dim: 4 }} }} }}
-    layer {{ name: "moved" type: "Bias" bottom: "worded" bottom: "offset" top: "moved" }}
-    layer {{ name: "windows" type: "Im2col" bottom: "moved" top: "windows" convolution_param {{ kernel_size: 2 }} }}
-    layer {{ name: "positive" type: "ReLU" bottom: "windows" top: "positive" }}
-    layer {{ name: "drawn" type: "Pooling" bottom: "positive" top: "drawn"
-            pooling_param {{ pool: STOCHASTIC kernel_size: 2 }} }}
-    layer {{ name: "even" type: "MVN" bottom: "drawn" top: "even" mvn_param {{ normalize_variance: false }} }}
-    layer {{ name: "pyramid" type: "SPP" bottom: "even" top: "pyramid" spp_param {{ pyramid_height: 2 }} }}
-    {LOSS % "pyramid"}
-"""
-CLIP = f"""
-    {DATA}
-    layer {{ name: "clip" type: "Reshape" bottom: "data" top: "clip"
             reshape_param {{ shape {{ dim: 0 dim: 3 dim: 3 dim: 2 dim: 5 }} }} }}
     {conv("conv1", "clip", 4, 3)} {relu("conv1")}
     {conv("conv2", "conv1", 4, 3, "param { lr_mult: 1 } param { lr_mult: 2 }")} {relu("conv2")}

@@ -114,6 +114,27 @@ def test_slices_of_the_batch_change_no_bit(net, cuts):
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
+FROZEN = "param { lr_mult: 0 } param { lr_mult: 0 }"
+CLIPS = f"""
+    {DATA} {conv("stem", "data", 4, 3)}
+    layer {{ name: "clip" type: "Reshape" bottom: "stem" top: "clip"
+            reshape_param {{ shape {{ dim: 0 dim: 4 dim: 3 dim: 2 dim: 5 }} }} }}
+    {conv("conv1", "clip", 6, 3, FROZEN)} {relu("conv1")} {LOSS % "conv1"}
+"""
+
+
+@pytest.mark.whole
+def test_slices_of_frames_change_no_bit_and_weights_that_learn_are_refused(tmp_path):
+    ways = [{"net": str(solver_of(tmp_path, CLIPS)), "steps": 2, "poison": True}]
+    ways += [{**ways[0], "strategy": strategy, "slices": "whole/2"} for strategy in ("recompute", "hybrid")]
+    answers = trained(ways)
+    assert all("error" not in answer for answer in answers), answers
+    assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
+    (tmp_path / "learns").mkdir()
+    (refused,) = trained([{**ways[1], "net": str(solver_of(tmp_path / "learns", CLIPS.replace(FROZEN, "")))}])
+    assert "which has no sum of 'conv1.w0.diff' by slices" in refused["error"]
+
+
 def depthwise(name: str, bottom: str, outputs: int, kernel: int, settings: str) -> str:
     return conv(name, bottom, outputs, kernel).replace("num_output", f"{settings} num_output")
 
