@@ -168,5 +168,11 @@ def test_a_package_has_a_readme_that_names_every_module_and_no_other(package):
     assert all(named) and set().union(*named) == modules_named(package, "*.py")
 
 
+def test_the_tree_of_the_readme_has_every_package():
+    (tree,) = re.findall(r"^layermem/ .*?^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    packages = {file.parent.name for file in (ROOT / "layermem").glob("*/__init__.py")} | {"native"}
+    assert packages <= {*re.findall(r"\w+", tree)}
+
+
 def test_the_citation_has_the_version_of_the_package():
     assert f"\nversion: {layermem.__version__}\n" in (ROOT / "CITATION.cff").read_text()
