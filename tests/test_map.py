@@ -223,6 +223,8 @@ TESTED_ELSEWHERE = {
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
     "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),
     "layers/given_arrays.py": ("data/test_given.py", "arrays in place of data: which layers read them, and how"),
+    "layers/lrn.py": ("layers/test_normalization.py", "with BatchNorm: overlays and refusals"),
+    "layers/scale.py": ("layers/test_normalization.py", "with BatchNorm, likewise"),
     "layers/base.py": ("test_cases.py", "what every layer promises, case by case"),
     "nets/*.py": ("prototxt/", "the generators, by the nets that they write"),
     "integrations/onnx/exporters/*.py": ("integrations/onnx/test_exporting.py", "every layer type, in ONNX Runtime"),

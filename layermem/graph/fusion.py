@@ -25,7 +25,8 @@ from layermem.layers.activation import ReLU, bits, elementwise_overlays
 from layermem.layers.convolution import Convolution
 from layermem.layers.eltwise import Eltwise
 from layermem.layers.inner_product import InnerProduct
-from layermem.layers.normalization import BatchNorm, Scale
+from layermem.layers.normalization import BatchNorm
+from layermem.layers.scale import Scale
 from layermem.ops import OpRecord
 from layermem.proto.names import FreeNames
 

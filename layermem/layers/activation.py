@@ -29,7 +29,7 @@ import numpy as np
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Overlay, Param, Step, Tensor, layer
+from layermem.layers.base import Y_OVER_X, Layer, Overlay, Param, Step, Tensor, layer
 from layermem.ops import Kind, Pointwise
 from layermem.proto.schema import FillerParameter
 
@@ -71,7 +71,7 @@ class Activation(Layer):
         return self.derivative_reads
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),)
+        overlays = (Y_OVER_X,)
         writes = ("y0", *self.stash)
         return Step("forward", ("x0",), writes, overlays=overlays, flops=self.operations * self.tops[0].count)
 
@@ -157,7 +157,7 @@ class PReLU(Activation):
         return self.bottoms[0].nbytes if self.works_in_place else 0
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),)
+        overlays = (Y_OVER_X,)
         return Step("forward", ("x0", "w0"), ("y0",), overlays=overlays, flops=2 * self.tops[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:

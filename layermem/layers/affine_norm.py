@@ -24,12 +24,9 @@ from dataclasses import replace
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Message, Overlay, Param, Step, Tensor, layer
+from layermem.layers.base import DX_OVER_DY, DX_OVER_X, Y_OVER_X, Layer, Message, Overlay, Param, Step, Tensor, layer
 from layermem.proto import schema
 
-FORWARD = Overlay("y0", "x0", "forward")
-GRADIENT = Overlay("dx0", "dy0", "gradient")
-INTRA = Overlay("dx0", "x0", "intra")
 SEGNET_EPS = 1e-9
 INFERENCE = 1  # BNParameter.BNMode
 OF_FORK = {
@@ -109,17 +106,17 @@ class BN(Layer):
     def forward(self) -> Step:
         count, affine = self.bottoms[0].count, ("x0", "w0", "w1")
         if isinstance(self.record, ops.Scale):
-            return Step("forward", affine, ("y0",), overlays=(FORWARD,), flops=2 * count)
+            return Step("forward", affine, ("y0",), overlays=(Y_OVER_X,), flops=2 * count)
         if self.record.global_stats:
-            return Step("forward", (*affine, "w2", "w3"), ("y0",), overlays=(FORWARD,), flops=4 * count)
+            return Step("forward", (*affine, "w2", "w3"), ("y0",), overlays=(Y_OVER_X,), flops=4 * count)
         averages = ("w2", "w3") if self.record.kept is not None else ()
-        return Step("forward", affine, ("y0", *self.stash), averages, overlays=(FORWARD,), flops=8 * count)
+        return Step("forward", affine, ("y0", *self.stash), averages, overlays=(Y_OVER_X,), flops=8 * count)
 
     def recompute(self) -> Step:
         if not self.stash:
             return self.forward()
         reads = ("x0", *self.stash, "w0", "w1")
-        return Step("recompute", reads, ("y0",), overlays=(FORWARD,), flops=4 * self.bottoms[0].count)
+        return Step("recompute", reads, ("y0",), overlays=(Y_OVER_X,), flops=4 * self.bottoms[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         count, record = self.bottoms[0].count, self.record
@@ -127,12 +124,12 @@ class BN(Layer):
         if isinstance(record, ops.AffineNorm) and record.global_stats:
             reads: tuple[str, ...] = ("w0", "w3", "dy0")
             writes = tuple(role for role in writes if role == "dx0")
-            overlays: tuple[Overlay, ...] = (GRADIENT,)
+            overlays: tuple[Overlay, ...] = (DX_OVER_DY,)
         elif isinstance(record, ops.Scale):
             data = (*(("x0",) if "dw0" in writes else ()), *(("w0",) if "dx0" in writes else ()))
-            reads, overlays = (*data, "dy0"), (GRADIENT, *((INTRA,) if "x0" in data else ()))
+            reads, overlays = (*data, "dy0"), (DX_OVER_DY, *((DX_OVER_X,) if "x0" in data else ()))
         else:
-            reads, overlays = ("x0", *self.stash, "w0", "w1", "dy0"), (GRADIENT, INTRA)
+            reads, overlays = ("x0", *self.stash, "w0", "w1", "dy0"), (DX_OVER_DY, DX_OVER_X)
         if not writes:
             return ()
         permitted = overlays if "dx0" in writes else ()

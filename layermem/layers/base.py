@@ -68,6 +68,11 @@ class Overlay:
     kind: str
 
 
+Y_OVER_X = Overlay("y0", "x0", "forward")
+DX_OVER_DY = Overlay("dx0", "dy0", "gradient")
+DX_OVER_X = Overlay("dx0", "x0", "intra")
+
+
 @dataclass(frozen=True)
 class Step:
     """One op of a layer, in roles.  `reads` and `writes` are disjoint; `updates` are read and written."""

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer
+from layermem.layers.base import CAFFE_VALUE, DX_OVER_DY, Y_OVER_X, Layer, Step, layer
 from layermem.proto.schema import TEST
 
 
@@ -48,12 +48,12 @@ class Dropout(Layer):
         return CAFFE_VALUE * self.bottoms[0].count if self.phase != TEST else 0
 
     def forward(self) -> Step:
-        return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),), flops=self.flops)
+        return Step("forward", ("x0",), ("y0",), overlays=(Y_OVER_X,), flops=self.flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
-        overlays = (Overlay("dx0", "dy0", "gradient"),)
+        overlays = (DX_OVER_DY,)
         return (Step("backward", ("dy0",), ("dx0",), overlays=overlays, flops=self.flops),)
 
     @property

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer
+from layermem.layers.base import CAFFE_VALUE, Y_OVER_X, Layer, Step, layer
 from layermem.proto.schema import FillerParameter
 
 
@@ -46,7 +46,7 @@ class Normalize(Layer):
         return CAFFE_VALUE * norms + x.nbytes // max(1, x.shape[0])
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),)
+        overlays = (Y_OVER_X,)
         return Step("forward", ("x0", "w0"), ("y0",), overlays=overlays, flops=4 * self.tops[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, Tensor, layer
+from layermem.layers.base import CAFFE_VALUE, Y_OVER_X, Layer, Step, Tensor, layer
 
 
 @layer("MVN")
@@ -44,7 +44,7 @@ class MVN(Layer):
 
     def forward(self) -> Step:
         flops = (6 if self.record.normalize else 2) * self.tops[0].count
-        return Step("forward", ("x0",), ("y0", *self.stash), overlays=(Overlay("y0", "x0", "forward"),), flops=flops)
+        return Step("forward", ("x0",), ("y0", *self.stash), overlays=(Y_OVER_X,), flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:

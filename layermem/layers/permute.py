@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Overlay, Step, Tensor, layer
+from layermem.layers.base import DX_OVER_DY, Y_OVER_X, Layer, Step, Tensor, layer
 
 
 class Permutation(Layer):
@@ -33,11 +33,11 @@ class Permutation(Layer):
         self.record = ops.Permute(self.bottoms[0], y, tuple(sizes), tuple(order))
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
+        overlays = (Y_OVER_X,) if self.record.view else ()
         return Step("forward", ("x0",), ("y0",), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
+        overlays = (DX_OVER_DY,) if self.record.view else ()
         return (Step("backward", ("dy0",), ("dx0",), overlays=overlays),) if "dx0" in wants else ()
 
 

@@ -33,7 +33,7 @@ from itertools import pairwise
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer
+from layermem.layers.base import Y_OVER_X, Layer, Message, Step, Tensor, layer
 from layermem.layers.composite import composite
 from layermem.layers.shape import Slice
 from layermem.proto import schema
@@ -69,7 +69,7 @@ class LSTMUnit(Layer):
         return 2 if bottom == 2 else None  # cont is 0 or 1
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),)
+        overlays = (Y_OVER_X,)
         return Step("forward", ("x0", "x1", "x2"), ("y0", "y1"), overlays=overlays, flops=30 * self.record.count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
@@ -148,7 +148,7 @@ class Exposed(Layer):
         return self.bottoms[0].nbytes if self.name.endswith("/c_T") else 0
 
     def forward(self) -> Step:
-        return Step("forward", ("x0",), ("y0",), overlays=(Overlay("y0", "x0", "forward"),))
+        return Step("forward", ("x0",), ("y0",), overlays=(Y_OVER_X,))
 
 
 @layer("TimeSlice", part=True)

@@ -23,7 +23,7 @@ from math import prod
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import Layer, Message, Overlay, Step, Tensor, layer, roles
+from layermem.layers.base import DX_OVER_DY, Y_OVER_X, Layer, Message, Overlay, Step, Tensor, layer, roles
 
 
 def axis_of(layer: Layer, p: Message, legacy: str) -> int:
@@ -64,12 +64,12 @@ class Concat(Layer):
         self.record = ops.Concat(y, self.bottoms, along, starts)
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
+        overlays = (Y_OVER_X,) if self.record.view else ()
         return Step("forward", roles("x", len(self.bottoms)), ("y0",), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(r for r in roles("dx", len(self.bottoms)) if r in wants)
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
+        overlays = (DX_OVER_DY,) if self.record.view else ()
         return (Step("backward", ("dy0",), writes, overlays=overlays),) if writes else ()
 
 
@@ -107,13 +107,13 @@ class Slice(Layer):
         return points
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
+        overlays = (Y_OVER_X,) if self.record.view else ()
         return Step("forward", ("x0",), roles("y", len(self.tops)), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         if "dx0" not in wants:
             return ()
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
+        overlays = (DX_OVER_DY,) if self.record.view else ()
         return (Step("backward", roles("dy", len(self.tops)), ("dx0",), overlays=overlays),)
 
 
@@ -154,11 +154,11 @@ class AxisReshape(Layer):
         raise NotImplementedError
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),) if self.record.view else ()
+        overlays = (Y_OVER_X,) if self.record.view else ()
         return Step("forward", ("x0",), ("y0",), overlays=overlays)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
-        overlays = (Overlay("dx0", "dy0", "gradient"),) if self.record.view else ()
+        overlays = (DX_OVER_DY,) if self.record.view else ()
         return (Step("backward", ("dy0",), ("dx0",), overlays=overlays),) if "dx0" in wants else ()
 
 

@@ -24,7 +24,7 @@ from math import prod
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import Layer, Overlay, Step, Tensor, layer, roles
+from layermem.layers.base import Y_OVER_X, Layer, Overlay, Step, Tensor, layer, roles
 from layermem.layers.loss import SCALAR, read_loss_param, require
 
 
@@ -47,7 +47,7 @@ class Softmax(Layer):
         self.record = ops.Softmax(self.bottoms[0], self.axis(self.param.softmax_param.axis))
 
     def forward(self) -> Step:
-        overlays = (Overlay("y0", "x0", "forward"),)
+        overlays = (Y_OVER_X,)
         return Step("forward", ("x0",), ("y0",), overlays=overlays, flops=8 * self.tops[0].count)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:

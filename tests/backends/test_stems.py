@@ -1,4 +1,4 @@
-"""Files of one stem belong together: the record of an op, its kernels on every device, and its CUDA source."""
+"""Files of one stem belong together: the record of an op, its kernels on every device, their C++ and CUDA sources."""
 
 import ast
 from pathlib import Path
@@ -36,3 +36,14 @@ def test_every_cuda_source_is_launched_by_a_module_of_its_stem():
     sources = {path.stem for path in (ROOT / "cuda").glob("*.cu")}
     assert len(sources) > 30
     assert not sorted(stem for stem in sources if not any(belongs(stem, module) for module in modules))
+
+
+# Parts of several families: products of matrices, channels that elements share, conversions, and the registry.
+SHARED = {"channels", "copy", "depthwise", "half", "implicit_gemm", "registry", "winograd"}
+
+
+def test_every_native_source_is_of_a_family_of_kernels():
+    families = {path.stem for path in (BACKENDS / "cpu").glob("*.py")} - SHARED
+    sources = {path.stem for path in (ROOT / "layermem/native/cpu/kernels").glob("*.cpp")}
+    assert sources >= SHARED
+    assert not sorted(stem for stem in sources - SHARED if not any(belongs(stem, family) for family in families))

@@ -9,7 +9,8 @@ import numpy as np
 from layermem import ops
 from layermem.integrations.onnx.graph import Array, Link, Piece, Shape
 from layermem.integrations.onnx.registry import exports
-from layermem.layers.normalization import WITHIN_CHANNEL, BatchNorm
+from layermem.layers.lrn import WITHIN_CHANNEL
+from layermem.layers.normalization import BatchNorm
 
 
 @exports("LRN", operators="LRN; within a channel Mul, AveragePool, Pow, Div")

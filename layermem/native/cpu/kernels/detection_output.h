@@ -16,7 +16,7 @@ struct DetectionProblem {
 };
 
 int64_t detection_output_workspace_bytes(const DetectionProblem& problem);
-// y [items * of_item][7]; locations, scores and boxes as in multibox_loss.h
+// y [items * of_item][7]; locations, scores and boxes as in detection_loss.h
 Launch detection_output(const DetectionProblem& problem, float* y, const float* locations, const float* scores,
                         const float* boxes, void* workspace);
 

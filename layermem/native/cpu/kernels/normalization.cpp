@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "cpu/kernels/activation.h"
-#include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/channels.h"
 #include "cpu/kernels/registry.h"
 #include "cpu/kernels/stored.h"
 #include "cpu/threads/thread_pool.h"

@@ -62,7 +62,7 @@ Launch batch_norm_fused_backward(const FusedNorm& norm, const FusedNormGradients
                                  void* workspace);
 
 // Forward and backward in two passes over slices of a batch: `outer` are the outer indices of `shape` in it.  Statistics
-// and sums are carried, in bytes of moments_carry_bytes and channel_sums_carry_bytes (channel_ops.h); the last slice alone
+// and sums are carried, in bytes of moments_carry_bytes and channel_sums_carry_bytes (channels.h); the last slice alone
 // writes mean, inv_std and the averages, or sums [2][channels], dfactor and dbias.  recompute is the second pass of forward.
 Launch batch_norm_statistics(const Channels& shape, const float* x, OrNull<float> mean, OrNull<float> inv_std,
                              const MovingAverages& averages, float eps, void* carry, int64_t first = 0, int64_t of = 0);

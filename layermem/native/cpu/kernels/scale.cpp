@@ -3,7 +3,7 @@
 // with factor and bias per channel, and sums over everything else.
 #include "cpu/kernels/scale.h"
 
-#include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/channels.h"
 #include "cpu/kernels/registry.h"
 
 namespace layermem::cpu {

@@ -2,12 +2,12 @@
 // the rows of all items are moved together.
 //
 // Workspace of an item: `found` [predictions], the boxes with a score; the boxes that stay are moved to its front.
-#include "cpu/kernels/grid_detections.h"
+#include "cpu/kernels/yolo_detections.h"
 
 #include <cstring>
 #include <stdexcept>
 
-#include "cpu/kernels/grid_boxes.h"
+#include "cpu/kernels/yolo_boxes.h"
 #include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "cpu/kernels/launch.h"
 #include "cpu/kernels/loss_partials.h"
-#include "cpu/microkernels/infogain.h"
+#include "cpu/microkernels/softmax_infogain.h"
 
 namespace layermem::cpu {
 

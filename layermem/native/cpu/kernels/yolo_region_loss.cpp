@@ -2,12 +2,12 @@
 //
 // Workspace of an item: `owner` [side side anchors] the true box that a prediction has, or -1, and `d` [5 + classes]
 // of one prediction.
-#include "cpu/kernels/region_loss.h"
+#include "cpu/kernels/yolo_region_loss.h"
 
 #include <stdexcept>
 
-#include "cpu/kernels/grid_boxes.h"
-#include "cpu/kernels/grid_truth.h"
+#include "cpu/kernels/yolo_boxes.h"
+#include "cpu/kernels/yolo_truth.h"
 #include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 

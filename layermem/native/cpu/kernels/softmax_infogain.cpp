@@ -1,5 +1,5 @@
 // A task is a range of positions.  Losses are added in double, task by task (loss_partials.h).
-#include "cpu/kernels/infogain.h"
+#include "cpu/kernels/softmax_infogain.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 //     y = x > 0 ? x : slope x      dx = x > 0 ? dy : slope dy      dslope = sum of dy min(x, 0)
 //
 // with a slope per channel, and the sum over everything else.
-#include "cpu/kernels/prelu.h"
+#include "cpu/kernels/activation_prelu.h"
 
-#include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/channels.h"
 #include "cpu/kernels/registry.h"
 
 namespace layermem::cpu {

@@ -1,5 +1,5 @@
 // A task is a block of channels of an item, so that no two tasks write one element.
-#include "cpu/kernels/unpool.h"
+#include "cpu/kernels/upsample.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // InfogainLoss.  Where the classes of a position are neighbours, lanes are classes; else lanes are positions, whose
 // rows of the matrix are transposed.
-#include "cpu/microkernels/infogain.h"
+#include "cpu/microkernels/softmax_infogain.h"
 
 #include "cpu/isa/simd_math.h"
 #include "cpu/microkernels/transpose_tile.h"

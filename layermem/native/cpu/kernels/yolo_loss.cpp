@@ -2,12 +2,12 @@
 //
 // Workspace of an item: `match` [rows] the prediction that a true box takes, or -1, `owner` [predictions] the last true
 // box that takes it, or -1, and `d` [5 + classes] of one prediction.
-#include "cpu/kernels/grid_loss.h"
+#include "cpu/kernels/yolo_loss.h"
 
 #include <stdexcept>
 
-#include "cpu/kernels/grid_boxes.h"
-#include "cpu/kernels/grid_truth.h"
+#include "cpu/kernels/yolo_boxes.h"
+#include "cpu/kernels/yolo_truth.h"
 #include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 

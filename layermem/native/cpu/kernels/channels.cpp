@@ -1,6 +1,6 @@
 // A pass over x is divided into ranges of lines.  Sums over channels are divided along `outer`, since every line has
 // all channels (inner = 1) or its part of one channel.
-#include "cpu/kernels/channel_ops.h"
+#include "cpu/kernels/channels.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // True boxes of grids of predictions: they are data, and are checked when a launch runs.
-#include "cpu/kernels/grid_truth.h"
+#include "cpu/kernels/yolo_truth.h"
 
 #include <cstdio>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // True boxes of grids of predictions: rows of label, x and y of the center, width and height.
 #pragma once
-#include "cpu/kernels/grid_boxes.h"
+#include "cpu/kernels/yolo_boxes.h"
 
 namespace layermem::cpu {
 

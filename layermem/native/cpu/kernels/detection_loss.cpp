@@ -4,7 +4,7 @@
 // [priors] of the candidates, `cost` [priors] their loss, `flag` [priors] those chosen or suppressed, `decoded`
 // [priors] predicted boxes where they are needed, and for the true boxes of the item `row`, `best`, `best_overlap`
 // [rows].
-#include "cpu/kernels/multibox_loss.h"
+#include "cpu/kernels/detection_loss.h"
 
 #include <cstdio>
 #include <limits>
