@@ -7,8 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "cpu/kernels/yolo_boxes.h"
 #include "cpu/kernels/registry.h"
+#include "cpu/kernels/yolo_boxes.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {

@@ -6,9 +6,9 @@
 
 #include <stdexcept>
 
+#include "cpu/kernels/registry.h"
 #include "cpu/kernels/yolo_boxes.h"
 #include "cpu/kernels/yolo_truth.h"
-#include "cpu/kernels/registry.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
