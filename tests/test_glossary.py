@@ -17,7 +17,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 FOLDERS = ("layermem", "cuda", "tests", "tools", "docs", "prototxt")
 SUFFIXES = {".py", ".pyi", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".md", ".toml", ".sched"}
 # Files that are about old names.
-ABOUT_OLD_NAMES = ("docs/glossary.md", "tests/test_glossary.py", "layermem/cli/old_names.py", "CHANGELOG.md")
+ABOUT_OLD_NAMES = ("docs/glossary.md", "tests/test_glossary.py", "CHANGELOG.md")
 
 
 class Allowed(NamedTuple):

@@ -8,6 +8,15 @@ import threading
 if "train" in sys.argv and hasattr(signal, "SIGUSR1") and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-from layermem.cli.main import main
+from layermem.utils.system_faults import system_fault
+
+try:
+    from layermem.cli.main import main
+except Exception as error:  # MemoryError, or what libraries raise where an allocation failed
+    fault = system_fault(error)
+    if fault is None:
+        raise
+    print(*(f"layermem: {line}" for line in fault.lines), sep="\n", file=sys.stderr)
+    sys.exit(fault.exit_code)
 
 __all__ = ["main"]

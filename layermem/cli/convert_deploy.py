@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from layermem.cli.old_names import stages
-from layermem.cli.options import Options, add_allow_python, read_shapes
+from layermem.cli.options import Options, add_allow_python, read_shapes, stages
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.text import printable

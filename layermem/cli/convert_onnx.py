@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from layermem.cli.old_names import stages
-from layermem.cli.options import Options, add_input, add_net_state, add_weights, read_shapes, weight_files
+from layermem.cli.options import Options, add_input, add_net_state, add_weights, read_shapes, stages, weight_files
 from layermem.errors import InputError
 from layermem.utils.text import printable
 

@@ -50,7 +50,7 @@ from layermem.cli import (
 )
 from layermem.cli.combinations import check_combinations
 from layermem.cli.launch import Job, silence_others
-from layermem.cli.old_names import refuse_old_names
+from layermem.cli.other_names import refuse_other_names
 from layermem.cli.parser import Parser, VerbParser
 from layermem.cli.verbosity import DISK_FULL, apply_verbosity, lost_output
 from layermem.errors import InputError, LayermemError
@@ -126,7 +126,7 @@ def _run(argv: Sequence[str] | None, job: Job) -> int:
         if not error.is_reported:
             _report(error.lines)
         return error.exit_code
-    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+    except (OSError, MemoryError, RuntimeError, ImportError, SystemError) as error:
         fault = system_fault(error) or _not_built(error)
         if fault is None:
             raise
@@ -172,7 +172,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     elif not words:
         make_parser().print_help()
         raise SystemExit(InputError.exit_code)
-    refuse_old_names(words)
+    refuse_other_names(words)
     arguments = make_parser(*words[:1]).parse_args(words)
     arguments.words = words
     check_combinations(arguments)

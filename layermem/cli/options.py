@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from layermem.cli.old_names import stages
 from layermem.errors import InputError
 from layermem.utils.files import WEIGHT_ENDINGS, check_name
 from layermem.utils.free_memory import free_memory
@@ -328,6 +327,11 @@ def device_of(arguments: argparse.Namespace) -> Device:
             raise InputError(f"--threads {value} is too many; give at most {MAX_THREADS:,}")
         settings[setting] = value
     return get_device(name, **settings)
+
+
+def stages(names: Sequence[str]) -> list[str]:
+    """Return the NetState stages of --stage."""
+    return [name for text in names for name in text.replace(",", " ").split()]
 
 
 def step_options(arguments: argparse.Namespace) -> StepOptions:

@@ -10,7 +10,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from layermem.cli.old_names import objective
 from layermem.cli.options import add_json, print_json
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import BudgetError, InputError
@@ -51,7 +50,6 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument(
         "--objective",
         choices=OBJECTIVES,
-        type=objective,
         default="time",
         help="time: least recomputation; memory: coarse segments, which liveness shrinks (default: time)",
     )

@@ -12,8 +12,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from layermem.cli.old_names import stages
-from layermem.cli.options import hints_of, read_shapes
+from layermem.cli.options import hints_of, read_shapes, stages
 from layermem.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from layermem.cli.old_names import stages
 from layermem.cli.options import (
     add_allow_python,
     add_device,
@@ -19,6 +18,7 @@ from layermem.cli.options import (
     device_of,
     print_json,
     print_warnings,
+    stages,
     weight_files,
 )
 from layermem.cli.parser import Verbs, add_verb

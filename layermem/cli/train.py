@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
 from layermem.cli.measuring import add_measure, keep_costs
-from layermem.cli.old_names import stages
 from layermem.cli.options import (
     COSTS_HELP,
     Options,
@@ -33,6 +32,7 @@ from layermem.cli.options import (
     print_warnings,
     read_shapes,
     solver_file,
+    stages,
     strategies_text,
     weight_files,
 )

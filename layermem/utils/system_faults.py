@@ -36,7 +36,9 @@ def remedy_of(error: OSError | ValueError, otherwise: str) -> str:
 def system_fault(error: BaseException) -> InputError | None:
     """The error of a system that refused a file, memory or a thread; None for other errors, which are ours."""
     no_map = isinstance(error, ImportError) and "failed to map segment" in str(error)  # of a library
-    if isinstance(error, MemoryError) or no_map:
+    no_reason = isinstance(error, SystemError) and "exception" in str(error)  # of an allocation within CPython
+    no_schema = isinstance(error, TypeError) and "out of memory" in str(error)  # of protobuf
+    if isinstance(error, MemoryError) or no_map or no_reason or no_schema:
         return InputError(f"there is no memory left; {REMEDIES[errno.ENOMEM]}")
     if isinstance(error, RuntimeError):
         return next((InputError(sentence) for words, sentence in WORDS.items() if words in str(error)), None)

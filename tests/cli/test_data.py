@@ -55,11 +55,6 @@ def test_a_check_that_finds_a_problem_ends_with_2(layermem, photos, tmp_path):
     assert json.loads(layermem("data", "check", "photos", "--json").out)["problems"]
 
 
-def test_conversions_of_earlier_versions_are_answered_with_the_verb(layermem):
-    for name in ("images", "labels", "mean"):
-        assert f"was renamed; use `layermem data {name}`" in layermem("convert", name, "a", "b").sentence
-
-
 def test_images_become_an_lmdb_and_its_mean(layermem, tmp_path):
     for name in ("a", "b"):
         Image.new("RGB", (6, 4), (10, 20, 30)).save(tmp_path / f"{name}.png")

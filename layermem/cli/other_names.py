@@ -1,4 +1,4 @@
-"""Refuses renamed options and the flags of the `caffe` command, with the current names."""
+"""Refuses names of other commands, with those here: the verbs and flags of `caffe`, and options of plan-graph."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from collections.abc import Sequence
 
 from layermem.errors import InputError
 
-RENAMED = {
-    "--again": "--recompute",
-    "--deepest": "--grow depth",
-    "--most": "--max",
-    "--net-level": "--level",
-    "--net-stage": "--stage",
-    "-t": "--objective",
-}
-RENAMED_OF_VERB = {("plan", "--graph"): "the verb `layermem plan-graph FILE`", ("train", "--graph"): "--cuda-graph"}
-GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # options of plan-graph; earlier of plan
+GRAPH_OPTIONS = ("--objective", "--family", "--model", "--time-limit")  # of plan-graph
 CAFFE_OPTIONS = {
     "solver": "--solver",
     "model": "--net",
@@ -39,7 +30,6 @@ CAFFE_VERBS = {
     "upgrade_solver_proto_text": "convert",
 }
 CAFFE_COMMANDS = ("train", "test", "time")
-CONVERSIONS = ("images", "labels", "mean")  # parts of the verb data; earlier of convert
 DATA_OPTIONS = {
     "resize_height": "--resize HxW",
     "resize_width": "--resize HxW",
@@ -48,22 +38,15 @@ DATA_OPTIONS = {
 }  # flags of convert_imageset
 
 
-def refuse_old_names(words: Sequence[str]) -> None:
-    """Raise InputError with the current name, for the first old name on a command line."""
+def refuse_other_names(words: Sequence[str]) -> None:
+    """Raise InputError with the name here, for the first name of another command."""
     verb, options = (words[0], words[1:]) if words else ("", [])
-    if verb == "caffe":  # takes Caffe's names
+    if verb in ("caffe", "plan-graph"):  # one takes Caffe's names, and the other has a --model of its own
         return
     if verb in CAFFE_VERBS:
         what = f"`layermem {CAFFE_VERBS[verb]}` here, or `layermem caffe {verb}` with Caffe's flags"
         raise InputError(f"Caffe's '{verb}' is {what}; use one of them")
-    if verb == "convert" and options and options[0] in CONVERSIONS:
-        raise InputError(f"`layermem convert {options[0]}` was renamed; use `layermem data {options[0]}`")
     for option in (word.partition("=")[0] for word in options if word.startswith("-")):
-        new = RENAMED_OF_VERB.get((verb, option)) or RENAMED.get(option)
-        if new:
-            raise InputError(f"option {option} was renamed; use {new}")
-        if verb == "plan-graph" and option in GRAPH_OPTIONS:
-            continue
         if verb == "plan" and option in GRAPH_OPTIONS:
             raise InputError(
                 f"option {option} belongs to `layermem plan-graph`; for a net, use --strategy recompute, "
@@ -75,20 +58,3 @@ def refuse_old_names(words: Sequence[str]) -> None:
             if verb in CAFFE_COMMANDS:
                 more = f"`layermem caffe {verb}` takes Caffe's flags, and {more}"
             raise InputError(f"Caffe's '{option}' is written {ours} here; {more}")
-
-
-def objective(text: str) -> str:
-    """Parse --objective; InputError for T and M of earlier versions."""
-    words = {"T": "time", "M": "memory"}
-    if text in words:
-        raise InputError(f"objective '{text}' was renamed; use --objective {words[text]}")
-    return text
-
-
-def stages(names: Sequence[str]) -> list[str]:
-    """Return the NetState stages of --stage; InputError for a glob, which --stage took in earlier versions."""
-    stages = [name for text in names for name in text.replace(",", " ").split()]
-    for name in stages:
-        if any(letter in name for letter in "*?["):
-            raise InputError(f"--stage turns on a NetState stage, and '{name}' is a glob; use --segment-ends")
-    return stages
