@@ -17,6 +17,7 @@ HOOK = Path(__file__).resolve().parents[1] / ".ci/hooks/commit-msg"
         ("# a comment of git\ndocs: name the hook", ""),
         ("Check copies of persistent buffers", "package: imperative subject"),
         ("schedule: check copies.", "without a full stop"),
+        ("schedule: the check of copies", "a verb in the imperative"),
         ("schedule: " + "check " * 11, "shorten it to 72"),
     ],
 )
