@@ -145,7 +145,7 @@ class BudgetSearch:
         limit_bytes = program.plan.copy_limit_bytes
         if limit_bytes is None or limit_bytes == plan.copy_limit_bytes:
             return program
-        if program.seconds > SETTINGS.near_seconds * self.evaluator.estimate_seconds(plan):
+        if program.seconds > SETTINGS.near_ratio * self.evaluator.estimate_seconds(plan):
             limited = self._placed(self.plan_of(self.entry, budget_bytes, limit_bytes), budget_bytes)
             if limited.arena_bytes <= budget_bytes:
                 program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
@@ -214,7 +214,7 @@ class BudgetSearch:
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
-                enough = SETTINGS.near_seconds * self._least_seconds(budget_bytes)
+                enough = SETTINGS.near_ratio * self._least_seconds(budget_bytes)
             if best.seconds <= enough:
                 break
             plan = self.plan_of(self.entry, rung)
@@ -222,11 +222,11 @@ class BudgetSearch:
                 break
             if plan.copy_limit_bytes is None:
                 program = self.build(plan, target_bytes=budget_bytes)
-            elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_seconds * best.seconds:
+            elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_ratio * best.seconds:
                 program = self._attempt(rung)
             else:
                 continue
-            if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_seconds < best.seconds:
+            if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_ratio < best.seconds:
                 best = program
         return best
 
@@ -248,7 +248,7 @@ class BudgetSearch:
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
                 continue
-            if self.evaluator.estimate_seconds(plan) > SETTINGS.hopeful_seconds * best.seconds:
+            if self.evaluator.estimate_seconds(plan) > SETTINGS.hopeful_ratio * best.seconds:
                 continue
             if self.build(plan, target_bytes=budget_bytes).seconds >= best.seconds:
                 continue
@@ -300,7 +300,7 @@ def fastest_under_budget(
     above_least  if a request yields the program of the fewest bytes, which exceeds it but fits, search above that
     """
     seen = [first]
-    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_share))
+    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_divisor))
     over = min(first.arena_bytes - budget_bytes, most_over)
     found = _first_that_fits(budget_bytes, over, build_for, seen)
     if found is None:
@@ -308,7 +308,7 @@ def fastest_under_budget(
     best, request, too_much = found
     least = best if above_least and best.max_live_bytes > request else None
     request = request if least is None else least.max_live_bytes
-    good_enough = first.seconds * SETTINGS.as_good_seconds
+    good_enough = first.seconds * SETTINGS.as_good_ratio
     near = min(over, max(1, ladder_step(budget_bytes)))
     for _ in range(SETTINGS.request_halvings):
         if best.seconds <= good_enough or (too_much - request < near and best is not least):
