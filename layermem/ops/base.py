@@ -178,17 +178,17 @@ class Along:
     """The roles of a step's operands along an axis on which it may run in pieces.  A piece of the step reads and writes
     its piece of each operand, except for these roles:
 
-    sums     results that are sums along the axis, carried from piece to piece in rising order
-    whole    operands that each piece reads as they are, and results that depend on no piece
-    counted  operands of which a piece reads its own piece and, as "x1.whole", all of it
-    interleaved  operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
-    refusal  the reason why the step cannot run in pieces, or ""
+    sums       results that are sums along the axis, carried from piece to piece in rising order
+    whole      operands that each piece reads as they are, and results that depend on no piece
+    counted    operands of which a piece reads its own piece and, as "x1.whole", all of it
+    scattered  operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
+    refusal    the reason why the step cannot run in pieces, or ""
     """
 
     sums: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     counted: tuple[str, ...] = ()
-    interleaved: frozenset[str] = frozenset()
+    scattered: frozenset[str] = frozenset()
     refusal: str = ""
 
 
