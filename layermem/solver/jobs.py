@@ -20,7 +20,7 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
 from layermem.graph.step_slicer import StepParts, StepSlicer
 from layermem.graph.storage import Storage
-from layermem.graph.train import MOMENTUM, Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import MOMENTUM, UpdateRule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
@@ -127,7 +127,7 @@ def solver_job(
     return _job(nets.all, rule_of(file.message), parts, ranks, options)
 
 
-def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
+def _job(nets: tuple[Net, ...], rule: UpdateRule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
     """The job of `nets`; `parts` makes the training step, or is None for a forward pass only."""
     net, device = nets[0], options.target
     spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)

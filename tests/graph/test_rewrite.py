@@ -10,7 +10,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, diff_buffer, forward_graph, train_graph
+from layermem.graph.train import UpdateRule, diff_buffer, forward_graph, train_graph
 from layermem.graph.validate import violations
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
@@ -20,7 +20,7 @@ from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
 from tests.nets import DATA, LOSS, NETS, conv, norm, relu
 
-SGD, ADAM = Rule("SGD", 1), Rule("Adam", 2)
+SGD, ADAM = UpdateRule("SGD", 1), UpdateRule("Adam", 2)
 ROWS = 4 * 6 * 5  # of 128: one unit
 SUM = 'layer {{ name: "{0}" type: "Eltwise" bottom: "{1}" bottom: "{2}" top: "{0}" }}'
 POOL = 'layer { name: "p" type: "Pooling" bottom: "a" top: "p" pooling_param { kernel_size: 2 } }'

@@ -11,7 +11,7 @@ from layermem.graph.bands import Bands
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut
 from layermem.graph.step_slicer import Slices, StepParts, StepSlicer
-from layermem.graph.train import Rule, forward_graph, train_graph
+from layermem.graph.train import UpdateRule, forward_graph, train_graph
 from layermem.proto.read import read_net_text
 from tests.nets import WIDE
 
@@ -23,7 +23,7 @@ def wide(text: str = WIDE) -> Net:
 
 
 def step(net, unfused=()):
-    return train_graph(net, DEVICE, Rule("SGD", 1), unfused=unfused)
+    return train_graph(net, DEVICE, UpdateRule("SGD", 1), unfused=unfused)
 
 
 def forward(net, unfused=()):

@@ -15,7 +15,7 @@ from layermem.backends.cuda.families import FAMILIES, VARIABLE
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.step_slicer import StepParts, StepSlicer
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import PROGRAMS, layermem, run
 from tests.emulator import fake_driver
@@ -61,7 +61,7 @@ def graph_on(device: CudaDevice) -> Graph:
     net = Net(read_net_text(NET), 0)
 
     def step(net: Net, unfused=()) -> Graph:
-        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
+        return train_graph(net, device, UpdateRule("SGD", 1), unfused=unfused)
 
     return StepSlicer(StepParts(net, device, step)).whole
 
