@@ -65,9 +65,9 @@ class BudgetSearch:
         search_minimum   if neither the plan for the budget nor the plan of least memory fits, search for the minimum,
                          which may fit; if False, the error states the bytes of the plan of least memory
         """
-        program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
+        program = self._fastest_fitting(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
-            least = self.min_memory_program if search_minimum else self._attempt(MINIMUM_MEMORY)
+            least = self.min_memory_program if search_minimum else self._fastest_fitting(MINIMUM_MEMORY)
             program = min(least, program, key=lambda each: each.arena_bytes)
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
@@ -133,7 +133,7 @@ class BudgetSearch:
         """Store `plan` as the result of own_plan(), because another process has made it."""
         self._plans[self.entry.name, budget_bytes // ALIGN * ALIGN, None] = plan
 
-    def _attempt(self, budget_bytes: int | None) -> Program:
+    def _fastest_fitting(self, budget_bytes: int | None) -> Program:
         """The program of the strategy's plan for the budget; if that does not fit, the fastest program found that does.
 
         Arenas and requests are multiples of ALIGN, so budgets are rounded down to one."""
@@ -152,8 +152,9 @@ class BudgetSearch:
         return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
 
     def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> Program:
-        """The result of _attempt() with copies that hold either as many bytes as their plan states or none; it fits if
-        that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are skipped."""
+        """The result of _fastest_fitting() with copies that hold either as many bytes as their plan states or none; it
+        fits if that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are
+        skipped."""
         plan = self.plan_of(self.entry, budget_bytes)
         first = self._placed(plan, budget_bytes)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
@@ -223,7 +224,7 @@ class BudgetSearch:
             if plan.copy_limit_bytes is None:
                 program = self.build(plan, target_bytes=budget_bytes)
             elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_ratio * best.seconds:
-                program = self._attempt(rung)
+                program = self._fastest_fitting(rung)
             else:
                 continue
             if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_ratio < best.seconds:
@@ -254,7 +255,7 @@ class BudgetSearch:
                 continue
             search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
             search._plans = self._plans
-            program = search._attempt(budget_bytes)
+            program = search._fastest_fitting(budget_bytes)
             if program.arena_bytes <= budget_bytes and program.seconds < best.seconds:
                 best = self.build(self._as_own(program.plan), target_bytes=budget_bytes)
         return best

@@ -267,7 +267,7 @@ class StepwiseSearch(BudgetSearch):
         answered = budget_bytes >= self.least * ALIGN and budget_bytes // ALIGN not in self.refused
         return SimpleNamespace(arena_bytes=min(budget_bytes, self.most * ALIGN) if answered else self.most * ALIGN)
 
-    _attempt = _fit
+    _fastest_fitting = _fit
 
 
 @pytest.mark.parametrize("refused", [(), (99, 98), (37, 60, 61, 62, 63)])
