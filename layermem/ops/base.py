@@ -268,19 +268,19 @@ class PerItem(OpRecord):
 class EndsInRelu(OpRecord):
     """An op that may end in a ReLU, or clear a gradient as the backward of one does.
 
-    stored   element type in which the output y of the ReLU is stored.  Masks and gradients use the sign of y after it
-             is rounded to this type, whether an op reads y or recomputes it
+    relu_dtype   element type in which the output y of the ReLU is stored.  Masks and gradients use the sign of y after
+                 it is rounded to this type, whether an op reads y or recomputes it
     """
 
-    stored: str = field(default="float32", kw_only=True)
+    relu_dtype: str = field(default="float32", kw_only=True)
 
     @property
     def largest_zero(self) -> float:
         """The largest value of y that is stored as zero; y is positive above it."""
-        return LARGEST_ZERO[self.stored]
+        return LARGEST_ZERO[self.relu_dtype]
 
     def of_slice(self: S, part: BatchSlice, whole: S) -> S:
-        return replace(self, part=part, stored=whole.stored)
+        return replace(self, part=part, relu_dtype=whole.relu_dtype)
 
 
 class ReadsLabels(OpRecord):

@@ -144,7 +144,7 @@ def test_the_sign_of_a_relu_is_of_the_type_in_which_its_top_is_stored(device):
     text = f"{EVEN} {conv('conv1', 'data', 4, 3)} {norm('conv1')} {relu('conv1')} {LOSS % 'conv1'}"
     for outputs, dtype in ((), NARROW[device.storage]), (("conv1'''", "loss"), "float32"):
         records = [op.record for op in all_ops(stored(text, device, outputs=outputs))]
-        assert {record.stored for record in records if isinstance(record, BatchNormScale)} == {dtype}
+        assert {record.relu_dtype for record in records if isinstance(record, BatchNormScale)} == {dtype}
 
 
 def test_what_ranks_exchange_is_in_32_bits(device):
