@@ -389,7 +389,7 @@ def test_an_op_of_which_some_operands_are_taken_converts_the_rest(device, small_
     op, converted = (stored(SMALL, each).by_name["conv2.forward"] for each in (partly, device))
     (made,) = op.passes
     x, y = made.operands["x0"], made.operands["y0"]
-    assert x.place is None and x.tensor == x.stored and x.tensor.dtype == NARROW[device.storage]
+    assert x.place is None and x.tensor == x.source_tensor and x.tensor.dtype == NARROW[device.storage]
     assert y.place == 0 and y.tensor.dtype == "float32" and op.workspace_bytes < converted.workspace_bytes
     wide = 4 * 4 * 24 * 4
     assert converted.nbytes - op.nbytes == (wide + wide // 2) + wide // 2  # no conversion, and half to read
