@@ -14,7 +14,7 @@ from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES, VARIABLE
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.step_slicer import StepParts, StepSlicer
+from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import PROGRAMS, layermem, run
@@ -63,7 +63,7 @@ def graph_on(device: CudaDevice) -> Graph:
     def step(net: Net, unfused=()) -> Graph:
         return train_graph(net, device, UpdateRule("SGD", 1), unfused=unfused)
 
-    return StepSlicer(StepParts(net, device, step)).whole
+    return StepSlicer(GraphMakers(net, device, step)).whole
 
 
 def families_of(**settings: str) -> set[str]:
