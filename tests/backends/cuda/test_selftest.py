@@ -203,5 +203,5 @@ def test_devices_check_lists_all_kernels(checking):
 def test_training_goes_on_where_no_other_process_can_use_the_gpu(checking):
     (answer,) = trained("tf32", start=0)
     (note,) = answer["notes"]
-    assert note.endswith("cannot be checked: the check does not end")
+    assert "cannot be checked: the check does not end; let other processes use the GPU" in note
     assert answer["title"] == "cuda tf32" and not list(checking.glob("*.json"))
