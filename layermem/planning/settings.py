@@ -14,11 +14,11 @@ from layermem import _native
 
 @dataclass(frozen=True)
 class Settings:
-    """The comment of a factor of seconds or bytes names the quantity that it multiplies."""
+    """The comment of a ratio names the seconds or bytes that it multiplies; that of a divisor, what it divides."""
 
     # ---- requests for fewer bytes, if a placed plan is over the budget (budget_search.py)
     request_doublings: int = 6  # requests below the budget, each twice as far below it as the one before
-    first_request_divisor: int = 32  # the first is below the budget by at most this part of it
+    first_request_divisor: int = 32  # the first is below the budget by at most 1/divisor of it
     requests_per_octave: int = 256  # steps per octave of the ladder of requests
     request_halvings: int = 4  # between a request that fits and one that does not, for a faster program
     copy_limit_halvings: int = 7  # bisections of the highest copy limit that can be placed
