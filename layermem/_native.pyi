@@ -234,10 +234,10 @@ class SearchSettings:
     blocks_from: float
     chain_highest: float
     chain_lowest: float
-    chain_seconds: float
+    chain_ratio: float
     chain_units: int
     exchange_percent: int
-    exchange_seconds: float
+    exchange_ratio: float
     fill_draws: int
     fill_failures: int
     fitted_per_level: int

@@ -26,15 +26,15 @@ def _part(device: Device, made: Pass, part: Op, arrays: Mapping[str, Memory], co
     after: list[Bound] = []
     for role in part.roles:
         operand, view = made.operands[role], part.views.get(role)
-        begin = 0 if view is None else operand.stored.nbytes * view.first // view.count
-        source = device.view(arrays[operand.source], begin, operand.stored) if operand.source else None
+        begin = 0 if view is None else operand.source_tensor.nbytes * view.first // view.count
+        source = device.view(arrays[operand.source], begin, operand.source_tensor) if operand.source else None
         if operand.place is None:
             operands[role] = source
             continue
         operands[role] = device.view(workspace, operand.place, operand.tensor)
         if source is not None and operand.reads:
-            yield device.bind_widen(operands[role], source, operand.stored.dtype, part.stream)
+            yield device.bind_widen(operands[role], source, operand.source_tensor.dtype, part.stream)
         if source is not None and operand.writes:
-            after.append(device.bind_narrow(source, operands[role], operand.stored.dtype, part.stream))
+            after.append(device.bind_narrow(source, operands[role], operand.source_tensor.dtype, part.stream))
     yield device.bind(part, operands, context)
     yield from after

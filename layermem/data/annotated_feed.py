@@ -59,8 +59,8 @@ class AnnotatedSource(DatumSource):
         return record
 
     def read_annotated(self, count: int, change: Change, *, typed: bool) -> list[Annotated]:
-        """What `change` makes of the next `count` images and their boxes, one by one.  With `typed`, a record without
-        an annotation type is an error."""
+        """Return `change(i, image, boxes)` for each of the next `count` images, decoded one by one.  With `typed`, a
+        record without an annotation type is an error."""
         changed = []
         with self._reading():
             for index in range(count):

@@ -112,8 +112,8 @@ class DatumSource(ABC):
             return not self._datum().encoded
 
     def read(self, count: int, cut: Cut = whole) -> tuple[list[np.ndarray], np.ndarray]:
-        """What `cut` takes of each of the next `count` images, one by one, and their labels as float32 (zeros if
-        `labels` is off)."""
+        """Return `cut(i, image)` for each of the next `count` images, decoded one by one, and their labels as float32
+        (zeros if `labels` is off)."""
         images, labels = [], np.zeros(count, np.float32)
         with self._reading():
             for index in range(count):
@@ -123,7 +123,7 @@ class DatumSource(ABC):
         return images, labels
 
     def _cut(self, index: int, cut: Cut) -> tuple[np.ndarray, int]:
-        """What `cut` takes of the next image, and its label."""
+        """Return `cut(index, image)` for the next image, and its label."""
         datum = self._datum()
         if self.labels and not datum.HasField("label"):
             raise self._error(f"has no label; write labels into the {self.kind}, or give the data layer a single top")

@@ -77,7 +77,7 @@ class Opening:
 
 
 class Records(Protocol):
-    """What feeds need of a data set."""
+    """The methods of a data set that feeds call."""
 
     def skip(self, count: int) -> None: ...
 

@@ -168,7 +168,7 @@ def read_file_list(path: Path, read: Read = read_bytes) -> list[Path]:
 
 
 def read_head(file: OpenFile, tops: Sequence[str], *, shuffle: bool) -> Head:
-    """What is to be known of the datasets `tops` in a file."""
+    """Read shapes and layout of the datasets `tops` in a file, and check them; InputError names what is wrong."""
     import h5py  # takes 12 MiB, which other sources save
 
     with reading(file, WHAT) as h5:

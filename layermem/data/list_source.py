@@ -135,7 +135,7 @@ class ImageListSource:
         return self._image(self._row(self._next)).shape
 
     def read(self, count: int, cut: Cut = whole) -> tuple[list[np.ndarray], np.ndarray]:
-        """What `cut` takes of each of the next `count` images, one by one, and their labels."""
+        """Return `cut(i, image)` for each of the next `count` images, decoded one by one, and their labels."""
         rows = self._rows(count)
         images = [cut(index, self._image(row)) for index, row in enumerate(rows)]
         self._next += count
@@ -200,7 +200,8 @@ class ImagePairSource(ImageListSource):
         return image.shape
 
     def read_pairs(self, count: int, cut: Cut, cut_labels: Cut) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """What `cut` takes of each of the next `count` images, one by one, and `cut_labels` of its label image."""
+        """Return `cut(i, image)` for each of the next `count` images, decoded one by one, and `cut_labels(i, image)`
+        for each of their label images."""
         images, labels = [], []
         for index, row in enumerate(self._rows(count)):
             pair = self._pair(row)
@@ -225,8 +226,8 @@ class ImagePairSource(ImageListSource):
 
 
 def list_bytes(path: Path, root: str, read: Read, kind: type = int) -> int:
-    """What a list with labels of type `kind` takes, and its first image, or label image, while that is decoded; the
-    others are taken to be no larger."""
+    """The bytes that a list with labels of type `kind` takes, and its first image, or label image, while that is
+    decoded; the others are taken to be no larger."""
     text = read(path, what=LIST, limit=LIST_LIMIT)
     first = next((line for _, _, line in lines_of(text, what=LIST, path=path) if line.strip()), "")
     row = RowList(path, first.encode(), 1, kind=kind)[0]

@@ -99,7 +99,7 @@ class Transform:
         return windows.numbers([*map(windows.cut, range(len(images)), images)])
 
     def windows(self, first: int, count: int) -> Windows:
-        """What a batch of `count` images takes of each, from sample `first` on."""
+        """Return the windows of a batch of `count` images, which are samples first, first + 1, ..."""
         return Windows(self, first, count)
 
     def corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:

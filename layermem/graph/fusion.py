@@ -33,7 +33,7 @@ from layermem.proto.names import FreeNames
 # ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
-class BatchNormScale:
+class BatchNormScaleEmitter:
     """Emits the ops of a training BatchNorm, of the Scale with a bias that reads it, and of a ReLU after that, if any.
 
     Parameters w0 .. w4: the three averages of the BatchNorm, then factor and bias of the Scale.
@@ -74,7 +74,7 @@ class BatchNormScale:
         return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.bottoms[0].count),)
 
 
-class Epilogue:
+class EpilogueEmitter:
     """Emits the ops of `base` with an epilogue: the sum with another blob, a ReLU, or both.
 
     residual   tensor of the blob that is added, as x1; its gradient is the gradient of the sum
@@ -168,7 +168,7 @@ def fuse(nodes: Sequence[OpNode], fusions: Collection[str], outputs: Collection[
         for chain in _chains(nodes, index, follower):
             fused = _fused([nodes[i] for i in chain])
             if fused.emitter.record.fusion in fusions and not replaced.keys() & set(chain):
-                assert isinstance(fused.emitter, (BatchNormScale, Epilogue))
+                assert isinstance(fused.emitter, (BatchNormScaleEmitter, EpilogueEmitter))
                 fused.emitter.name = names.take(fused.emitter.name)  # a layer may be called "conv1+relu1"
                 replaced |= dict.fromkeys(chain)
                 replaced[chain[-1]] = fused
@@ -237,14 +237,14 @@ def _fused(chain: list[OpNode]) -> OpNode:
     first, emitter = layers[0], None
     if isinstance(first, BatchNorm):
         scale = next((layer for layer in layers[1:2] if isinstance(layer, Scale)), None)
-        emitter = BatchNormScale(first, scale, relu if at is None else None)
+        emitter = BatchNormScaleEmitter(first, scale, relu if at is None else None)
     if at is not None:
         total = layers[at]
         assert isinstance(total, Eltwise)
         other = 1 - chain[at].bottoms.index(chain[at - 1].tops[0])
         bottoms, propagate = (*bottoms, chain[at].bottoms[other]), (*propagate, chain[at].propagate[other])
-        node: Emitter = Epilogue(emitter or first, total, other, relu)
+        node: Emitter = EpilogueEmitter(emitter or first, total, other, relu)
     else:
-        node = emitter or Epilogue(first, None, 0, relu)
+        node = emitter or EpilogueEmitter(first, None, 0, relu)
     params = tuple(name for each in chain for name in each.params)
     return OpNode(node, tuple(layers), bottoms, chain[-1].tops, params, propagate, chain[-1].loss_weights)

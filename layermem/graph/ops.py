@@ -144,13 +144,14 @@ class Operand:
     """An operand of the kernel that runs a part, under one role.
 
     source   the role of the op whose bytes these are; "" if they are only in the workspace
-    tensor   the tensor that the kernel takes;  stored  the tensor in `source`
+    tensor   the tensor that the kernel takes
+    source_tensor   the tensor in `source`
     place    byte offset in the workspace; None if the kernel works on `source` itself
     """
 
     source: str
     tensor: Tensor
-    stored: Tensor
+    source_tensor: Tensor
     place: int | None = None
     reads: bool = False
     writes: bool = False

@@ -9,7 +9,7 @@ the ops of a region the transform makes
     carries   partial sums along the axis, passed from piece to piece in rising order (Carries)
     order     prefix        a layer after the region has a backward: the forward of all pieces runs first, in falling
                             order, and their backward follows the backward of the rest, in rising order
-              interleaved   no layer after the region has one: forward and backward of a piece, then of the next one
+              alternating   no layer after the region has one: forward and backward of a piece, then of the next one
               staged        an op of the region reads a sum of another one: all pieces of a stage run before the next
 
 or it raises an InputError that names an op.  Results have the bits of the whole op, because each sum has one order.
@@ -132,7 +132,7 @@ class Partition:
         self.forward, self.backward = ([op for op in inside if op.kind == kind] for kind in (FORWARD, BACKWARD))
         self.stages = [stages(ops, axis.along) for ops in (self.forward, self.backward)]
         self.staged = max(map(len, self.stages)) > 1
-        self.interleaved = not self.staged and not any(op.kind == BACKWARD and op.node >= nodes.stop for op in outside)
+        self.alternates = not self.staged and not any(op.kind == BACKWARD and op.node >= nodes.stop for op in outside)
         self.crossing = {b for op in outside for b in op.touches}
         self.sums = {op.name: self._sums(op) for op in inside}
         self.summed = {op.roles[role] for op in inside for role in self.sums[op.name] if role in op.roles}
@@ -152,7 +152,7 @@ class Partition:
         if along.refusal:
             raise self.axis.refusal(op, along.refusal)
         sums = [role for role in unique(role.removesuffix(CARRY) for role in op.roles) if role in along.sums]
-        if sums and op.kind == FORWARD and not self.interleaved and not self.staged:
+        if sums and op.kind == FORWARD and not self.alternates and not self.staged:
             raise self.axis.refusal(
                 op,
                 "sums over the batch in forward, while layers behind the slices have a backward",
@@ -169,7 +169,7 @@ class Partition:
             if name in self.summed:
                 raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
             lies = self.axis.lies(op, role, name in self.crossing)
-            if lies == VIEW and role in along.interleaved:
+            if lies == VIEW and role in along.scattered:
                 raise self.axis.refusal(op, f"has '{name}', which stays whole, but its items lie apart")
             if lies == PIECE and name not in self.pieces:
                 buffer, numbers = self.whole.buffers[name], range(len(self.axis.parts))
@@ -356,7 +356,7 @@ class Partition:
         if self.staged:
             forward, backward = ([op for stage in each for op in self.run(stage, rising)] for each in self.stages)
             ops = [*before, *forward, *after, *first, *backward, *rest]
-        elif self.interleaved:
+        elif self.alternates:
             ops = [*before, *first, *self.run([*self.forward, *self.backward], rising), *after, *rest]
         else:
             forward = self.run(self.forward, rising[::-1])
@@ -399,4 +399,4 @@ class Partition:
         if self.staged or op.node not in self.nodes or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))
-        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.interleaved else 0)
+        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.alternates else 0)

@@ -215,7 +215,7 @@ def _leave_sums(dgrad: Op, norm: Op, work: Work) -> Rewritten | None:
     operands = {role: norm.roles[each] for role, each in zip(NORM_OPERANDS, own)}
     sums = work.declare(f"{dgrad.layer_name}.norm_sums", DIFF, dgrad.record.problem.norm_sums)
     if isinstance(norm.record, BatchNormScale):  # y > 0 is tested on y as it is stored
-        dgrad = replace(dgrad, record=replace(dgrad.record, stored=norm.record.stored))
+        dgrad = replace(dgrad, record=replace(dgrad.record, relu_dtype=norm.record.relu_dtype))
     nbytes = work.buffers[sums].nbytes
     leaves = work.with_roles(dgrad, nbytes, operands, {"norm_sums": sums})
     return {dgrad.name: leaves, norm.name: work.with_roles(norm, nbytes, {"norm_sums": sums})}

@@ -4,7 +4,7 @@
     prefix      the rest runs once                               conv1..pool1/2
         data   conv1@2/2 pool1@2/2   conv1@1/2 pool1@1/2   ip loss, backward of both
         backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
-    interleaved no layer after the region has a backward        whole/2
+    alternating no layer after the region has a backward        whole/2
         data   forward and backward of slice 1, then of slice 2   updates
     staged      a BatchNorm needs sums over all items            conv1..bn..conv2/2
         conv1 and the sums of slice 1, of slice 2, then the rest of both: graph/batch_norm_passes.py
@@ -266,7 +266,7 @@ class _Slices(Items):
         """Whether those operands of `op` that could be divided take no more bytes than the carries of slices;
         `outside`: buffers that ops outside the region touch."""
         record = self._record_of_slice(op)
-        if record is None or self.along(op).interleaved:
+        if record is None or self.along(op).scattered:
             return False
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
         nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)

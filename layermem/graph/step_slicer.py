@@ -60,7 +60,7 @@ class MakeStep(Protocol):
 
 
 @dataclass(frozen=True)
-class StepParts:
+class GraphMakers:
     """The functions that make the graphs of a training step.
 
     step    makes the step of `net`, or of the same net with fewer items
@@ -90,14 +90,14 @@ class StepParts:
 class StepSlicer:
     """The training step of a net in any slices, each made once; its test nets run in the same slices."""
 
-    def __init__(self, parts: StepParts):
-        self._parts, self.net, self._device = parts, parts.net, parts.device
-        self._of_one_machine = (parts.step(parts.net), *parts.beside())
-        self._storages = [Storage(each, parts.forward, parts.device) for each in parts.tests]
-        self._storage = Storage(parts.net, self._shared_step, parts.device)
-        self.whole, *others = self._stored(parts.share(self._of_one_machine))
+    def __init__(self, makers: GraphMakers):
+        self._makers, self.net, self._device = makers, makers.net, makers.device
+        self._of_one_machine = (makers.step(makers.net), *makers.beside())
+        self._storages = [Storage(each, makers.forward, makers.device) for each in makers.tests]
+        self._storage = Storage(makers.net, self._shared_step, makers.device)
+        self.whole, *others = self._stored(makers.share(self._of_one_machine))
         self.beside = tuple(others)
-        self._with_items = cache(parts.net.with_items)
+        self._with_items = cache(makers.net.with_items)
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
@@ -108,7 +108,7 @@ class StepSlicer:
         alone = self._of_one_machine[0]
         if self._storage.has(alone):
             return self.whole
-        return self._finished(alone, Storage(self.net, self._parts.step, self._device))
+        return self._finished(alone, Storage(self.net, self._makers.step, self._device))
 
     @property
     def items(self) -> int:
@@ -124,7 +124,7 @@ class StepSlicer:
         """All graphs, with the step in `slices`; InputError, with the layer and its line, if that is not possible."""
         if slices not in self._sliced:
             try:
-                self._sliced[slices] = self._stored(self._parts.share(self._graphs(slices)))
+                self._sliced[slices] = self._stored(self._makers.share(self._graphs(slices)))
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
@@ -135,12 +135,12 @@ class StepSlicer:
 
     def _shared_step(self, net: Net) -> Graph:
         """The step of a net, shared by ranks."""
-        return self._parts.share([self._parts.step(net), *self._of_one_machine[1:]])[0]
+        return self._makers.share([self._makers.step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         """The step, the other graphs of its arena, and the test nets, rewritten and with the device's storage."""
         step, *beside = graphs
-        first_test = len(beside) - len(self._parts.tests)
+        first_test = len(beside) - len(self._makers.tests)
         passes = zip(self._storages, beside[first_test:])
         tests = (self._finished(graph, storage) for storage, graph in passes)
         return self._finished(step, self._storage), *beside[:first_test], *tests
@@ -156,9 +156,9 @@ class StepSlicer:
         step = make(self.net) if cut is None else sliced_graph(self.net, make, cut, self._device, self._with_items)
         beside = self._of_one_machine[1:]
         if slices.bands:
-            beside = tuple(self._divide(graph, slices.bands) for graph in self._parts.beside(_layers(slices.bands)))
-        first_test = len(beside) - len(self._parts.tests)
-        tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._parts.tests, beside[first_test:]))
+            beside = tuple(self._divide(graph, slices.bands) for graph in self._makers.beside(_layers(slices.bands)))
+        first_test = len(beside) - len(self._makers.tests)
+        tests = (self._in_slices(net, whole, slices) for net, whole in zip(self._makers.tests, beside[first_test:]))
         return replace(step, slices=str(slices)), *beside[:first_test], *tests
 
     def _in_slices(self, net: Net, whole: Graph, slices: Slices) -> Graph:
@@ -170,7 +170,7 @@ class StepSlicer:
             return whole
 
         def make(each: Net) -> Graph:
-            return whole if each is net else self._divide(self._parts.forward(each, _layers(bands)), bands)
+            return whole if each is net else self._divide(self._makers.forward(each, _layers(bands)), bands)
 
         try:
             return sliced_graph(net, make, replace(cut, count=count), self._device)
@@ -182,9 +182,9 @@ class StepSlicer:
         key = self.net.items // net.items, bands
         if key not in self._made:
             of_net = net is self.net and not bands
-            whole = self._of_one_machine[0] if of_net else self._parts.step(net, _layers(bands))
+            whole = self._of_one_machine[0] if of_net else self._makers.step(net, _layers(bands))
             if bands and bands not in self._banded:
-                whole_batch = whole if net is self.net else self._parts.step(self.net, _layers(bands))
+                whole_batch = whole if net is self.net else self._makers.step(self.net, _layers(bands))
                 self._banded[bands] = [BandedWeights.of(whole_batch, each, self._device) for each in bands]
             self._made[key] = self._divide(whole, bands)
         return self._made[key]

@@ -128,7 +128,7 @@ class _Narrowing:
         if not self._is_narrow(op):
             return replace(op, recompute=recompute) if recompute is not op.recompute else op
         if isinstance(op.record, EndsInRelu):
-            op = replace(op, record=replace(op.record, stored=self._type_of_top(op)))
+            op = replace(op, record=replace(op.record, relu_dtype=self._type_of_top(op)))
         overlays = tuple(each for each in op.overlays if (each.out in self.narrow) == (each.over in self.narrow))
         if not self._converted(op):
             saved = self._more_traffic(op)

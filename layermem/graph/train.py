@@ -42,7 +42,7 @@ from layermem.graph.warnings import net_warnings
 from layermem.layers import Step
 from layermem.ops import Tensor
 
-__all__ = ["MOMENTUM", "Rule", "forward_graph", "train_graph", "update_graph"]
+__all__ = ["MOMENTUM", "UpdateRule", "forward_graph", "train_graph", "update_graph"]
 
 HOLD = "hold"  # the op that reads the buffers held to the end of a step
 SCALAR = Tensor(())
@@ -52,20 +52,20 @@ ZERO = Step("fill", (), ("y0",), record=ops.Fill(0.0))
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateRule:
     """An update rule by Caffe's name (ops.RULES), and how many history blobs it has per parameter."""
 
     name: str
     history_count: int
 
 
-MOMENTUM = Rule("SGD", 1)  # the update that is planned without a solver
+MOMENTUM = UpdateRule("SGD", 1)  # the update that is planned without a solver
 
 
 def train_graph(
     net: Net,
     device: Device,
-    rule: Rule | None = None,
+    rule: UpdateRule | None = None,
     *,
     clip: bool = False,
     force_backward: bool = False,
@@ -111,7 +111,7 @@ def forward_graph(
     return build.graph("test", net_warnings(net))
 
 
-def update_graph(net: Net, device: Device, rule: Rule, *, clip: bool = False, zeroes: bool = True) -> Graph:
+def update_graph(net: Net, device: Device, rule: UpdateRule, *, clip: bool = False, zeroes: bool = True) -> Graph:
     """The updates alone, over gradients held from earlier steps; each gradient is zeroed for the next ones.  Without
     `zeroes` only parameters and their state change, so that blobs that a step has held stay in the arena."""
     nodes = op_nodes(net)
@@ -224,7 +224,7 @@ class GraphBuilder:
         for name in self.needs.unreached:
             self.ops.add(f"{name}.zero", UPDATE, ZERO, {"y0": self.gradient(name)})
 
-    def updates(self, rule: Rule, clip: bool) -> None:
+    def updates(self, rule: UpdateRule, clip: bool) -> None:
         """Append the updates, preceded by the norm of all gradients if they are clipped or scaled."""
         norm = self._norm(CLIP if clip else OVERFLOW) if self.needs.learned and (clip or self.scaled) else None
         self.ops.ops = with_updates(self.ops.ops, [self._update(rule, name, norm) for name in self.updated])
@@ -240,7 +240,7 @@ class GraphBuilder:
             self.ops.add(f"{norm}.output", UPDATE, step, {"x0": norm})
         return norm
 
-    def _update(self, rule: Rule, name: str, norm: str | None) -> Op:
+    def _update(self, rule: UpdateRule, name: str, norm: str | None) -> Op:
         param = self.net.params[name].param
         blobs = [
             self.ops.buffer(f"{name}.h{i}", HISTORY, param.tensor, persistent=True) for i in range(rule.history_count)

@@ -15,8 +15,8 @@ import numpy as np
 from layermem.backends.base import Device
 from layermem.errors import InputError
 from layermem.graph import net as graph_net
+from layermem.graph.layer_ranges import LayerRange
 from layermem.graph.net import NetOptions
-from layermem.graph.sections import Section
 from layermem.interactive.blob import Array, Blob, NetBlob
 from layermem.interactive.building import Source, built_net, read_source
 from layermem.interactive.fed_net import FedNet
@@ -112,7 +112,7 @@ class Net(FedNet, LendingNet):
         self._shadows = Shadows()
         self._lenders: dict[str, LendingNet] = {}  # layer -> the net that owns its parameters
         self._feeds: Feeds | None = None
-        self._reports: dict[str, dict[Section, PlanReport]] = {}  # plans by shapes of the inputs
+        self._reports: dict[str, dict[LayerRange, PlanReport]] = {}  # plans by shapes of the inputs
         self._session: Session | None = None
         self._passes: Passes | None = None
         files = [weights] if isinstance(weights, (str, PathLike)) else weights or ()
@@ -131,7 +131,7 @@ class Net(FedNet, LendingNet):
     def report(self) -> PlanReport:
         """The plan of the largest pass so far; before the net runs, of a whole pass."""
         session, passes = self._ready()
-        return session.largest_report(passes.default_section())
+        return session.largest_report(passes.default_range())
 
     @property
     @exclusive
@@ -173,7 +173,7 @@ class Net(FedNet, LendingNet):
                 session, passes = self._ready()
                 if not self._definition.params[name].param.learned:
                     return np.zeros(shape, session.device.real)
-                session.need_gradients(passes.default_section())
+                session.need_gradients(passes.default_range())
                 return self._shadows.array(self._runner(), f"{name}.diff", shape)
 
         return NetBlob(f"{layer}[{index}]", lambda: shape, data, diff)
@@ -211,7 +211,7 @@ class Net(FedNet, LendingNet):
         names = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
         for name in names:
             self.blobs[name]
-        self._run_forward(first, last, names)
+        self._run_forward(first, last + 1, names)
         return {name: np.array(self.blobs[name].data) for name in dict.fromkeys(names)}
 
     @exclusive
@@ -233,25 +233,25 @@ class Net(FedNet, LendingNet):
         if not passes.history:
             self._run_before_forward(passes)
         last = passes.history[-1]
-        top = last.last if start is None else self._index(start)
-        bottom = last.first if end is None else self._index(end)
+        top = last.end - 1 if start is None else self._index(start)
+        bottom = last.begin if end is None else self._index(end)
         for index in (top, bottom):
-            if not last.first <= index <= last.last:
+            if not last.begin <= index < last.end:
                 layers = self._definition.layers
                 raise InputError(
                     f"layer '{layers[index].name}' is not among those of the last forward pass, "
-                    f"'{layers[last.first].name}' to '{layers[last.last].name}'; run net.forward() over it"
+                    f"'{layers[last.begin].name}' to '{layers[last.end - 1].name}'; run net.forward() over it"
                 )
         if bottom > top:
             raise InputError(f"layer '{end}' comes after layer '{start}'; backward runs from start down to end")
-        leaves = passes.leaves(top, bottom)
+        leaves = passes.leaves(bottom, top + 1)
         self._set_diffs(top_diffs, leaves)
         names = [*(self.inputs if end is None else self.bottom_names[end]), *(diffs or ())]
         for name in names:
             self.blobs[name]
         starts = {version: self._start_of(name) for name, version in leaves.items()}
         fed = {version: array for version, array in starts.items() if array is not None}
-        self._run_backward(top, bottom, fed, names)
+        self._run_backward(bottom, top + 1, fed, names)
         return {name: np.array(self.blobs[name].diff) for name in dict.fromkeys(names)}
 
     def _run_before_forward(self, passes: Passes) -> None:
@@ -269,11 +269,11 @@ class Net(FedNet, LendingNet):
         forced = self._definition.message.force_backward
         return np.zeros(self.blobs[name].shape, np.float32) if forced else None
 
-    def _run_backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str]) -> None:
+    def _run_backward(self, begin: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str]) -> None:
         _, passes = self._ready()
         self._write_parameters()
         try:
-            passes.backward(start, end, fed, wanted)
+            passes.backward(begin, end, fed, wanted)
         except InputError as error:
             raise self._definition.placed(error) from None
         finally:
@@ -301,12 +301,12 @@ class Net(FedNet, LendingNet):
             for blob in blobs:
                 blob.diff[...] = 0
 
-    def _run_forward(self, first: int, last: int, wanted: Sequence[str]) -> None:
-        batch = self._next_batch(first, last)  # if its shapes are others, there is another session then
+    def _run_forward(self, begin: int, end: int, wanted: Sequence[str]) -> None:
+        batch = self._next_batch(begin, end)  # if its shapes are others, there is another session then
         session, passes = self._ready()
         try:
-            passes.forward(first, last, batch, self._write_parameters, wanted)
-            if any(layer.type == "HDF5Output" for layer in self._definition.layers[first : last + 1]):
+            passes.forward(begin, end, batch, self._write_parameters, wanted)
+            if any(layer.type == "HDF5Output" for layer in self._definition.layers[begin:end]):
                 self._recording.write_batch(session.context["results"])
         except InputError as error:
             raise self._definition.placed(error) from None
@@ -319,9 +319,9 @@ class Net(FedNet, LendingNet):
         self._borrow()
         self._shadows.flush(self._runner())
 
-    def _next_batch(self, first: int, last: int) -> Batch:
-        """The arrays of all feeds in layers first .. last, as copies, because passes may be repeated."""
-        layers = self._definition.layers[first : last + 1]
+    def _next_batch(self, begin: int, end: int) -> Batch:
+        """The arrays of all feeds in layers [begin, end), as copies, because passes may be repeated."""
+        layers = self._definition.layers[begin:end]
         if not any(layer.type in FEEDS or (layer.type == "Python" and not layer.bottoms) for layer in layers):
             return {}
         self._give_inputs()
@@ -331,7 +331,7 @@ class Net(FedNet, LendingNet):
         """The runner, which holds the parameters."""
         session, passes = self._ready()
         if session.runner is None:
-            session.bind(passes.default_section())
+            session.bind(passes.default_range())
         assert session.runner is not None
         return session.runner
 

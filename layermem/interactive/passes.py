@@ -14,17 +14,17 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from layermem.graph.net import Net
-from layermem.graph.ops import FORWARD
-from layermem.graph.sections import (
+from layermem.graph.layer_ranges import (
     FED_BLOB,
     FED_DIFF,
     BackwardRange,
-    Section,
+    LayerRange,
     diff_buffer,
     oldest_version,
     outside_blobs,
 )
+from layermem.graph.net import Net
+from layermem.graph.ops import FORWARD
 from layermem.interactive.session import Array, Bound, Session
 
 Batch = dict[str, list[Array]]
@@ -33,10 +33,10 @@ STACK = 4  # stack frames from a warning here to the user's line that reads `.da
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """Layers first .. last, run on `batch` as step number `step`; `states` are the states before it."""
+    """Layers [begin, end), run on `batch` as step number `step`; `states` are the states before it."""
 
-    first: int
-    last: int
+    begin: int
+    end: int
     batch: Mapping[str, Sequence[Array]]
     step: int
     states: Mapping[str, Array]
@@ -45,15 +45,15 @@ class ForwardPass:
 
 @dataclass(frozen=True, eq=False)
 class BackwardPass:
-    """Layers start .. end of the last forward pass, with the gradients that the host gave, by version."""
+    """Layers [begin, end) of the last forward pass, with the gradients that the host gave, by version."""
 
-    start: int
+    begin: int
     end: int
     fed: Mapping[str, Array]
 
     @property
     def range(self) -> BackwardRange:
-        return BackwardRange(self.start, self.end, tuple(self.fed))
+        return BackwardRange(self.begin, self.end, tuple(self.fed))
 
 
 class Passes:
@@ -78,34 +78,34 @@ class Passes:
         self.backward_pass: BackwardPass | None = None
         self.copies: dict[str, Array] = {}  # copies of blobs outside the arena, by name; a user may write to them
         self.diff_copies: dict[str, Array] = {}
-        self._range = BackwardRange(len(net.layers) - 1, 0) if trains else None
+        self._range = BackwardRange(0, len(net.layers)) if trains else None
         self._in_arena: tuple[ForwardPass, Bound, bool] | None = None  # (last pass, its program, whether backward ran)
         self._warned: set[str] = set()
         session.on_new_arena = self.forget
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def default_section(self) -> Section:
-        """The section of a whole forward pass."""
-        last = len(self.net.layers) - 1
-        return self._section(0, last, self._range if self._covers(0, last) else None)
+    def default_range(self) -> LayerRange:
+        """The range of a whole forward pass."""
+        end = len(self.net.layers)
+        return self._layer_range(0, end, self._range if self._covers(0, end) else None)
 
     def forward(
-        self, first: int, last: int, batch: Batch, prepare: Callable[[], None], wanted: Sequence[str] = ()
+        self, begin: int, end: int, batch: Batch, prepare: Callable[[], None], wanted: Sequence[str] = ()
     ) -> None:
-        """Run layers first .. last forward; blobs of earlier layers keep their current values.
+        """Run layers [begin, end) forward; blobs of earlier layers keep their current values.
 
         prepare   called when the arena exists, right before the pass
         wanted    names of blobs that will be read: those that are not held are copied out"""
-        whole = Section(first, last)
+        whole = LayerRange(begin, end)
         names = {version: name for name in self._names() for version in self.net.versions[name]}
         inputs = {FED_BLOB + v: [np.array(self._outside(names[v]))] for v in outside_blobs(self.net, whole)}
-        made = self._made(first, last)
-        section = self._section(first, last, self._range if self._covers(first, last) else None)
-        copied = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], section)}
-        bound = self.session.bind(replace(section, copied=tuple(copied)))
+        made = self._made(begin, end)
+        layer_range = self._layer_range(begin, end, self._range if self._covers(begin, end) else None)
+        copied = {made[name]: name for name in wanted if name in made and not self._is_held(made[name], layer_range)}
+        bound = self.session.bind(replace(layer_range, copied=tuple(copied)))
         prepare()
-        new = ForwardPass(first, last, {**batch, **inputs}, self.step, self._states(bound), made)
+        new = ForwardPass(begin, end, {**batch, **inputs}, self.step, self._states(bound), made)
         self.step += 1
         self._start(new, bound)
         self.history = [p for p in self.history if p.made.keys() - made.keys()] + [new]
@@ -117,22 +117,22 @@ class Passes:
 
     def forward_on_zeros(self, batch: Batch, prepare: Callable[[], None]) -> None:
         """Run a whole forward pass that leaves states and the pass number as they are."""
-        self.forward(0, len(self.net.layers) - 1, batch, prepare)
+        self.forward(0, len(self.net.layers), batch, prepare)
         self._write_states(self.history[-1].states)
         self.step -= 1
 
-    def backward(self, start: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str] = ()) -> None:
-        """Run layers start .. end of the last forward pass backward, from the gradients `fed`."""
+    def backward(self, begin: int, end: int, fed: Mapping[str, Array], wanted: Sequence[str] = ()) -> None:
+        """Run layers [begin, end) of the last forward pass backward, from the gradients `fed`."""
         last = self.history[-1]
-        self._range = BackwardRange(start, end, tuple(fed))
-        section = self._section(last.first, last.last, self._range)
-        copied = tuple(name for name in dict.fromkeys(wanted) if name not in section.diffs)
+        self._range = BackwardRange(begin, end, tuple(fed))
+        layer_range = self._layer_range(last.begin, last.end, self._range)
+        copied = tuple(name for name in dict.fromkeys(wanted) if name not in layer_range.diffs)
         if copied:
             older = [v for name in copied for v in self.net.versions[name][:-1]]
-            section = replace(section, unfused=(*section.unfused, *older), copied_diffs=copied)
-        bound = self.session.bind(section)
+            layer_range = replace(layer_range, unfused=(*layer_range.unfused, *older), copied_diffs=copied)
+        bound = self.session.bind(layer_range)
         self._run_backward(last, bound, fed)
-        self.backward_pass, self.diff_copies = BackwardPass(start, end, dict(fed)), {}
+        self.backward_pass, self.diff_copies = BackwardPass(begin, end, dict(fed)), {}
         for name in copied:
             buffer = self._diff_buffer(name, bound)
             if buffer is not None:
@@ -145,9 +145,9 @@ class Passes:
         oldest = oldest_version(self.net, name, self.backward_pass.range)
         return oldest is not None and oldest not in self.backward_pass.fed
 
-    def leaves(self, start: int, end: int) -> dict[str, str]:
-        """Blobs of layers end .. start that none of these layers overwrites: name -> version."""
-        layers = self.net.layers[end : start + 1]
+    def leaves(self, begin: int, end: int) -> dict[str, str]:
+        """Blobs of layers [begin, end) that none of these layers overwrites: name -> version."""
+        layers = self.net.layers[begin:end]
         nodes = [node for layer in layers for node in layer.nodes]
         read = {bottom for node in nodes if node.tops for bottom in node.bottoms}
         return {name: v for layer in layers for name, v in zip(layer.message.top, layer.tops) if v not in read}
@@ -218,7 +218,7 @@ class Passes:
         """Recompute a blob of an earlier forward pass, up to the last layer that writes it."""
         version = forward.made[name]
         last = max(i for i, layer in enumerate(self.net.layers) if version in layer.tops)
-        bound = self.session.bind(Section(forward.first, last, copied=(version,)))
+        bound = self.session.bind(LayerRange(forward.begin, last + 1, copied=(version,)))
         self._repeat(forward, bound)
         self.forget()
         return bound.results[version]
@@ -238,9 +238,9 @@ class Passes:
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
         self._warn(name, "diff", "pass")
         again, forward = self.backward_pass, self.history[-1]
-        part = BackwardRange(again.start, again.end, tuple(again.fed), data_only=True)
+        part = BackwardRange(again.begin, again.end, tuple(again.fed), data_only=True)
         older = tuple(self.net.versions[name][:-1])
-        bound = self.session.bind(Section(forward.first, forward.last, part, unfused=older, copied_diffs=(name,)))
+        bound = self.session.bind(LayerRange(forward.begin, forward.end, part, unfused=older, copied_diffs=(name,)))
         buffer = self._diff_buffer(name, bound)
         if buffer is None:  # no gradient reaches the blob
             return self.diff_copies.setdefault(name, np.zeros_like(self.data(name)))
@@ -251,7 +251,7 @@ class Passes:
     def _has_diff(self, name: str) -> bool:
         """Whether the layers of the last backward pass read or write the blob."""
         assert self.backward_pass is not None
-        inside = self.net.layers[self.backward_pass.end : self.backward_pass.start + 1]
+        inside = self.net.layers[self.backward_pass.begin : self.backward_pass.end]
         return any(name in (*layer.message.bottom, *layer.message.top) for layer in inside)
 
     def _diff_buffer(self, name: str, bound: Bound) -> str | None:
@@ -264,8 +264,8 @@ class Passes:
         readers."""
         forward, again = self.history[-1], self.backward_pass
         assert again is not None
-        section = self._section(forward.first, forward.last, again.range)
-        graph = self.session.bind(section).schedule.graph
+        layer_range = self._layer_range(forward.begin, forward.end, again.range)
+        graph = self.session.bind(layer_range).schedule.graph
         newest = self.net.versions[name][-1]
         return newest not in graph.buffers or f"{newest}.diff" in graph.buffers
 
@@ -287,32 +287,32 @@ class Passes:
                 stacklevel=STACK,
             )
 
-    # -- sections --------------------------------------------------------------------------------------------------
+    # -- ranges ----------------------------------------------------------------------------------------------------
 
     def is_kept(self, name: str) -> bool:
         return self.keep is None or any(fnmatchcase(name, glob) for glob in self.keep)
 
-    def _section(self, first: int, last: int, backward: BackwardRange | None) -> Section:
-        """Layers first .. last with their held blobs, which are computed as in Caffe."""
-        made = self._made(first, last)
+    def _layer_range(self, begin: int, end: int, backward: BackwardRange | None) -> LayerRange:
+        """Layers [begin, end) with their held blobs, which are computed as in Caffe."""
+        made = self._made(begin, end)
         data = tuple(made[name] for name in made if self.is_kept(name))
         if backward is None:
-            return Section(first, last, None, data)
+            return LayerRange(begin, end, None, data)
         inputs = self.input_names()
         diffs = tuple(name for name in self._names() if self.is_kept(name) or name in inputs)
         older = [v for name in made if self.keep and self.is_kept(name) for v in self.net.versions[name][:-1]]
-        return Section(first, last, backward, data, diffs, tuple(older))
+        return LayerRange(begin, end, backward, data, diffs, tuple(older))
 
-    def _is_held(self, version: str, section: Section) -> bool:
-        return version in section.data or version in self.leaves(section.last, section.first).values()
+    def _is_held(self, version: str, layer_range: LayerRange) -> bool:
+        return version in layer_range.data or version in self.leaves(layer_range.begin, layer_range.end).values()
 
-    def _covers(self, first: int, last: int) -> bool:
+    def _covers(self, begin: int, end: int) -> bool:
         """Whether the last backward pass lies within these layers."""
-        return self._range is not None and first <= self._range.end and self._range.start <= last
+        return self._range is not None and begin <= self._range.begin and self._range.end <= end
 
-    def _made(self, first: int, last: int) -> dict[str, str]:
-        """The blobs that layers first .. last write: name -> the newest version among them."""
-        layers = self.net.layers[first : last + 1]
+    def _made(self, begin: int, end: int) -> dict[str, str]:
+        """The blobs that layers [begin, end) write: name -> the newest version among them."""
+        layers = self.net.layers[begin:end]
         return {name: version for layer in layers for name, version in zip(layer.message.top, layer.tops)}
 
     def _names(self) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""Programs for sections of a net, compiled when they are needed, in one arena that keeps the parameters.
+"""Programs for ranges of the layers of a net, compiled when they are needed, in one arena that keeps the parameters.
 
 A program is bound to the existing arena if it fits and keeps every persistent buffer at its offset.  Otherwise a new
 arena replaces it, and the parameters are copied over through the memory of the host.
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from layermem.backends.base import Device
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
+from layermem.graph.layer_ranges import BACKWARD_HOLD, FORWARD_HOLD, LayerRange, range_graph
 from layermem.graph.net import Net
 from layermem.graph.ops import FORWARD
-from layermem.graph.sections import BACKWARD_HOLD, FORWARD_HOLD, Section, section_graph
 from layermem.ops import FP32
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job, resolve_costs, resolve_hints, title_of
@@ -33,10 +33,10 @@ Array = npt.NDArray[Any]
 
 
 class Bound:
-    """A section's program, bound to the arena; its instructions 0 .. split - 1 are the forward part."""
+    """The program of a range of layers, bound to the arena; its instructions 0 .. split - 1 are the forward part."""
 
-    def __init__(self, section: Section, report: PlanReport, runner: Runner):
-        self.section, self.report, self.runner = section, report, runner
+    def __init__(self, layer_range: LayerRange, report: PlanReport, runner: Runner):
+        self.layer_range, self.report, self.runner = layer_range, report, runner
         self.schedule: Schedule = report.program.train
         instructions = self.schedule.instructions
         first_runs = [i.tick for i in instructions if i.op is not None and i.op.kind == FORWARD and not i.is_recompute]
@@ -46,7 +46,7 @@ class Bound:
 
     def run_forward(self) -> None:
         self.runner.context["results"].clear()
-        end = self.split if self.section.backward is not None else len(self.schedule.instructions)
+        end = self.split if self.layer_range.backward is not None else len(self.schedule.instructions)
         self.runner.executors[0].run_part(0, end)
 
     def run_backward(self) -> None:
@@ -65,7 +65,7 @@ class Bound:
 class Session:
     """The programs and the arena of one net.
 
-    reports   the plans so far, by section
+    reports   the plans so far, by range of layers
     earlier   a session of the same net in other shapes, which ends; gradients of parameters go on from it
     context   values that ops read at run time
     runner    the runner that made the arena; None before the first program is bound
@@ -77,7 +77,7 @@ class Session:
         device: Device,
         step: StepOptions,
         seed: int,
-        reports: dict[Section, PlanReport],
+        reports: dict[LayerRange, PlanReport],
         earlier: Session | None = None,
     ):
         net.check_runnable(device.name, device.implements)
@@ -96,46 +96,46 @@ class Session:
         if earlier is not None and earlier.runner is not None:
             diffs = [name for name in earlier.runner.persistent if name.endswith(".diff")]
             self._sums = {name: earlier.runner.read(name) for name in diffs}
-        self._bound: dict[Section, Bound] = {}
+        self._bound: dict[LayerRange, Bound] = {}
         self._budget_bytes: int | None = None
 
-    def report(self, section: Section) -> PlanReport:
-        """The plan of a section; BudgetError if it does not fit."""
-        if section not in self._reports:
-            has_gradients = self._gradients or section.backward is not None  # bind() adds them for a backward pass
-            graph = section_graph(self.net, self.device, section, gradients=has_gradients)
+    def report(self, layer_range: LayerRange) -> PlanReport:
+        """The plan of `layer_range`; BudgetError if it does not fit."""
+        if layer_range not in self._reports:
+            has_gradients = self._gradients or layer_range.backward is not None  # bind() adds them for a backward pass
+            graph = range_graph(self.net, self.device, layer_range, gradients=has_gradients)
             hints = resolve_hints(Hints(), self.net, self.device.default_host_bytes())
             costs = resolve_costs(None, self.device.title, self.device.gpu)
             job = Job(title_of(self.net), (self.net,), (graph,), costs, 0, hints, self.device.free_bytes)
             job = job.with_host_budget(self.step.host_budget)
             report = evaluate(job, self.step.strategy, self._resolved_budget())
             report.feasible_program()
-            self._reports[section] = report
-        return self._reports[section]
+            self._reports[layer_range] = report
+        return self._reports[layer_range]
 
-    def largest_report(self, section: Section) -> PlanReport:
-        """The largest of the plans that share the arena; the plan of `section` before there is any."""
-        reports = [bound.report for bound in self._bound.values()] or [self.report(section)]
+    def largest_report(self, layer_range: LayerRange) -> PlanReport:
+        """The largest of the plans that share the arena; the plan of `layer_range` before there is any."""
+        reports = [bound.report for bound in self._bound.values()] or [self.report(layer_range)]
         return max(reports, key=lambda report: report.peak_bytes)
 
-    def bind(self, section: Section) -> Bound:
-        """Return the program of `section`, ready to run; parameters keep their values, initially from the fillers."""
-        if section.backward is not None and not self._gradients:
+    def bind(self, layer_range: LayerRange) -> Bound:
+        """Return the program of `layer_range`, ready to run; parameters keep their values, at first of the fillers."""
+        if layer_range.backward is not None and not self._gradients:
             self._gradients = True
             self._reports.clear()
             self._bound.clear()
-        if section not in self._bound:
-            report = self.report(section)
-            self._bound[section] = Bound(section, report, self._place(report))
-        return self._bound[section]
+        if layer_range not in self._bound:
+            report = self.report(layer_range)
+            self._bound[layer_range] = Bound(layer_range, report, self._place(report))
+        return self._bound[layer_range]
 
-    def need_gradients(self, section: Section) -> None:
-        """Ensure that the arena holds gradients of parameters; `section` is bound again if it has none."""
+    def need_gradients(self, layer_range: LayerRange) -> None:
+        """Ensure that the arena holds gradients of parameters; `layer_range` is bound again if it has none."""
         if not self._gradients:
             self._gradients = True
             self._reports.clear()
             self._bound.clear()
-            self.bind(section)
+            self.bind(layer_range)
 
     def _place(self, report: PlanReport) -> Runner:
         """Bind the program to the existing arena if it fits, otherwise to a new one."""

@@ -45,7 +45,7 @@ class FeedLayer(Layer):
     top_range = (1, None)
     recompute_kind = "never"
     family = "input"
-    block: ClassVar[str] = ""  # the field with batch size and source, for tops that are read from files
+    param_block: ClassVar[str] = ""  # the field with batch size and source, for tops that are read from files
     is_given: ClassVar[bool] = False  # a program gives its data
     has_labels: ClassVar[bool] = False  # the shape of the second top follows from that of the first
     may_be_bytes: ClassVar[bool] = False  # images may reach the device as bytes
@@ -88,13 +88,13 @@ class FeedLayer(Layer):
     @classmethod
     def set_batch(cls, param: Message, batch: int) -> None:
         """Write the batch size into `param`."""
-        if cls.block:
-            getattr(param, cls.block).batch_size = batch
+        if cls.param_block:
+            getattr(param, cls.param_block).batch_size = batch
 
     @classmethod
     def stated_batch(cls, param: Message) -> int:
         """The batch size that a layer of files, or DummyData, states; 0 for other types."""
-        return int(getattr(param, cls.block).batch_size) if cls.block else 0
+        return int(getattr(param, cls.param_block).batch_size) if cls.param_block else 0
 
     @classmethod
     def shapes_in(cls, param: Message) -> list[tuple[int, ...]]:
@@ -135,7 +135,7 @@ def _channels_in(transform: Message) -> int:
 
 @feed
 class AnnotatedData(FeedLayer):
-    block = "data_param"
+    param_block = "data_param"
     is_transformed = True
     label_form = "1,1,R,8"
 
@@ -151,7 +151,7 @@ class AnnotatedData(FeedLayer):
 
 @feed
 class Data(FeedLayer):
-    block = "data_param"
+    param_block = "data_param"
     has_labels = may_be_bytes = is_transformed = True
     shape_hint = ", or set crop_size with force_color, force_gray or a mean_value for each channel"
 
@@ -163,18 +163,18 @@ class Data(FeedLayer):
 
 @feed
 class ImageData(FeedLayer):
-    block = "image_data_param"
+    param_block = "image_data_param"
     has_labels = may_be_bytes = is_transformed = True
 
     @classmethod
     def image_in(cls, param: Message) -> tuple[int, int, int]:
-        p, crop = getattr(param, cls.block), param.transform_param.crop_size
+        p, crop = getattr(param, cls.param_block), param.transform_param.crop_size
         return (3 if p.is_color else 1), crop or p.new_height, crop or p.new_width
 
 
 @feed
 class DenseImageData(ImageData):
-    block = "dense_image_data_param"
+    param_block = "dense_image_data_param"
     label_form = "N,1,H,W"
 
     @classmethod
@@ -184,12 +184,12 @@ class DenseImageData(ImageData):
 
 @feed
 class HDF5Data(FeedLayer):
-    block = "hdf5_data_param"
+    param_block = "hdf5_data_param"
 
 
 @feed
 class WindowData(FeedLayer):
-    block = "window_data_param"
+    param_block = "window_data_param"
     has_labels = is_transformed = True
 
     @classmethod
@@ -299,7 +299,7 @@ class DetectionSizes(FileOfLayer):
     pass
 
 
-FROM_FILES = {name: cls.block for name, cls in FEED_LAYERS.items() if cls.block}
+FROM_FILES = {name: cls.param_block for name, cls in FEED_LAYERS.items() if cls.param_block}
 MATRIX, SIZES = InfogainMatrix.__name__, DetectionSizes.__name__
 FEEDS = set(FEED_LAYERS)
 

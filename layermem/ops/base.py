@@ -178,17 +178,17 @@ class Along:
     """The roles of a step's operands along an axis on which it may run in pieces.  A piece of the step reads and writes
     its piece of each operand, except for these roles:
 
-    sums     results that are sums along the axis, carried from piece to piece in rising order
-    whole    operands that each piece reads as they are, and results that depend on no piece
-    counted  operands of which a piece reads its own piece and, as "x1.whole", all of it
-    interleaved  operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
-    refusal  the reason why the step cannot run in pieces, or ""
+    sums       results that are sums along the axis, carried from piece to piece in rising order
+    whole      operands that each piece reads as they are, and results that depend on no piece
+    counted    operands of which a piece reads its own piece and, as "x1.whole", all of it
+    scattered  operands whose pieces are not ranges of the whole, so that they exist either whole or in pieces
+    refusal    the reason why the step cannot run in pieces, or ""
     """
 
     sums: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
     counted: tuple[str, ...] = ()
-    interleaved: frozenset[str] = frozenset()
+    scattered: frozenset[str] = frozenset()
     refusal: str = ""
 
 
@@ -268,19 +268,19 @@ class PerItem(OpRecord):
 class EndsInRelu(OpRecord):
     """An op that may end in a ReLU, or clear a gradient as the backward of one does.
 
-    stored   element type in which the output y of the ReLU is stored.  Masks and gradients use the sign of y after it
-             is rounded to this type, whether an op reads y or recomputes it
+    relu_dtype   element type in which the output y of the ReLU is stored.  Masks and gradients use the sign of y after
+                 it is rounded to this type, whether an op reads y or recomputes it
     """
 
-    stored: str = field(default="float32", kw_only=True)
+    relu_dtype: str = field(default="float32", kw_only=True)
 
     @property
     def largest_zero(self) -> float:
         """The largest value of y that is stored as zero; y is positive above it."""
-        return LARGEST_ZERO[self.stored]
+        return LARGEST_ZERO[self.relu_dtype]
 
     def of_slice(self: S, part: BatchSlice, whole: S) -> S:
-        return replace(self, part=part, stored=whole.stored)
+        return replace(self, part=part, relu_dtype=whole.relu_dtype)
 
 
 class ReadsLabels(OpRecord):

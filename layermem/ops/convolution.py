@@ -194,8 +194,8 @@ class ConvNdProblem:
 
 def frames_over_items(step: str, pairs: int) -> Along:
     """OpRecord.over_items of ops on the frames of `pairs` images and maps."""
-    interleaved = frozenset(role for stem in ("x", "y", "dx", "dy") for role in roles(stem, pairs))
-    return replace(WEIGHTS if step == "wgrad" else PIECES, interleaved=interleaved)
+    scattered = frozenset(role for stem in ("x", "y", "dx", "dy") for role in roles(stem, pairs))
+    return replace(WEIGHTS if step == "wgrad" else PIECES, scattered=scattered)
 
 
 @dataclass(frozen=True)

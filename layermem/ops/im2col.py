@@ -39,4 +39,4 @@ class Im2col(OpRecord):
         return self.x.shape[0] // image_frames(self.outer)
 
     def over_items(self, step: str) -> Along:
-        return Along(interleaved=frozenset({"x0", "dx0", "y0", "dy0"})) if self.outer else PIECES
+        return Along(scattered=frozenset({"x0", "dx0", "y0", "dy0"})) if self.outer else PIECES

@@ -58,7 +58,7 @@ class Permute(OpRecord):
             before = prod(self.sizes[each] for each in axes[: axes.index(axis)])
             if own.shape[0] == self.sizes[axis] and other.shape[0] % (before * own.shape[0]) == 0:
                 stem = "y0" if other is self.y else "x0"
-                return Along(interleaved=frozenset({stem, f"d{stem}"} if before > 1 else ()))
+                return Along(scattered=frozenset({stem, f"d{stem}"} if before > 1 else ()))
         return MIXES
 
 

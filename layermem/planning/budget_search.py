@@ -65,9 +65,9 @@ class BudgetSearch:
         search_minimum   if neither the plan for the budget nor the plan of least memory fits, search for the minimum,
                          which may fit; if False, the error states the bytes of the plan of least memory
         """
-        program = self._attempt(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
+        program = self._fastest_fitting(None if budget_bytes is None else budget_bytes // ALIGN * ALIGN)
         if budget_bytes is not None and program.arena_bytes > budget_bytes:
-            least = self.min_memory_program if search_minimum else self._attempt(MINIMUM_MEMORY)
+            least = self.min_memory_program if search_minimum else self._fastest_fitting(MINIMUM_MEMORY)
             program = min(least, program, key=lambda each: each.arena_bytes)
             if program.arena_bytes > budget_bytes:
                 message = f"no program of '{self.entry.name}' fits {budget_bytes:,} bytes"
@@ -133,7 +133,7 @@ class BudgetSearch:
         """Store `plan` as the result of own_plan(), because another process has made it."""
         self._plans[self.entry.name, budget_bytes // ALIGN * ALIGN, None] = plan
 
-    def _attempt(self, budget_bytes: int | None) -> Program:
+    def _fastest_fitting(self, budget_bytes: int | None) -> Program:
         """The program of the strategy's plan for the budget; if that does not fit, the fastest program found that does.
 
         Arenas and requests are multiples of ALIGN, so budgets are rounded down to one."""
@@ -145,15 +145,16 @@ class BudgetSearch:
         limit_bytes = program.plan.copy_limit_bytes
         if limit_bytes is None or limit_bytes == plan.copy_limit_bytes:
             return program
-        if program.seconds > SETTINGS.near_seconds * self.evaluator.estimate_seconds(plan):
+        if program.seconds > SETTINGS.near_ratio * self.evaluator.estimate_seconds(plan):
             limited = self._placed(self.plan_of(self.entry, budget_bytes, limit_bytes), budget_bytes)
             if limited.arena_bytes <= budget_bytes:
                 program = min(program, self._with_more_held(limited, budget_bytes, limit_bytes), key=_seconds)
         return self._faster_single_limited(budget_bytes, program) if self.entry.combines_others else program
 
     def _fit(self, budget_bytes: int | None, *, fastest: bool = True) -> Program:
-        """The result of _attempt() with copies that hold either as many bytes as their plan states or none; it fits if
-        that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are skipped."""
+        """The result of _fastest_fitting() with copies that hold either as many bytes as their plan states or none; it
+        fits if that result does.  Unless `fastest`, programs between the plan of fewest bytes and the budget are
+        skipped."""
         plan = self.plan_of(self.entry, budget_bytes)
         first = self._placed(plan, budget_bytes)
         if budget_bytes is None or first.arena_bytes <= budget_bytes or self.evaluator.live_bytes(plan) > budget_bytes:
@@ -214,7 +215,7 @@ class BudgetSearch:
         enough: float | None = None
         for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
             if enough is None:
-                enough = SETTINGS.near_seconds * self._least_seconds(budget_bytes)
+                enough = SETTINGS.near_ratio * self._least_seconds(budget_bytes)
             if best.seconds <= enough:
                 break
             plan = self.plan_of(self.entry, rung)
@@ -222,11 +223,11 @@ class BudgetSearch:
                 break
             if plan.copy_limit_bytes is None:
                 program = self.build(plan, target_bytes=budget_bytes)
-            elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_seconds * best.seconds:
-                program = self._attempt(rung)
+            elif self.evaluator.estimate_seconds(plan) <= SETTINGS.hopeful_ratio * best.seconds:
+                program = self._fastest_fitting(rung)
             else:
                 continue
-            if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_seconds < best.seconds:
+            if program.arena_bytes <= budget_bytes and program.seconds * SETTINGS.as_good_ratio < best.seconds:
                 best = program
         return best
 
@@ -248,13 +249,13 @@ class BudgetSearch:
             plan = self.plan_of(entry, budget_bytes)
             if not plan.decisions or self.evaluator.live_bytes(plan) > budget_bytes:
                 continue
-            if self.evaluator.estimate_seconds(plan) > SETTINGS.hopeful_seconds * best.seconds:
+            if self.evaluator.estimate_seconds(plan) > SETTINGS.hopeful_ratio * best.seconds:
                 continue
             if self.build(plan, target_bytes=budget_bytes).seconds >= best.seconds:
                 continue
             search = BudgetSearch(entry, self.graph, self.costs, self.evaluator, self.hints, self.build)
             search._plans = self._plans
-            program = search._attempt(budget_bytes)
+            program = search._fastest_fitting(budget_bytes)
             if program.arena_bytes <= budget_bytes and program.seconds < best.seconds:
                 best = self.build(self._as_own(program.plan), target_bytes=budget_bytes)
         return best
@@ -300,7 +301,7 @@ def fastest_under_budget(
     above_least  if a request yields the program of the fewest bytes, which exceeds it but fits, search above that
     """
     seen = [first]
-    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_share))
+    most_over = max(1, budget_bytes // (2 * SETTINGS.first_request_divisor))
     over = min(first.arena_bytes - budget_bytes, most_over)
     found = _first_that_fits(budget_bytes, over, build_for, seen)
     if found is None:
@@ -308,7 +309,7 @@ def fastest_under_budget(
     best, request, too_much = found
     least = best if above_least and best.max_live_bytes > request else None
     request = request if least is None else least.max_live_bytes
-    good_enough = first.seconds * SETTINGS.as_good_seconds
+    good_enough = first.seconds * SETTINGS.as_good_ratio
     near = min(over, max(1, ladder_step(budget_bytes)))
     for _ in range(SETTINGS.request_halvings):
         if best.seconds <= good_enough or (too_much - request < near and best is not least):

@@ -84,10 +84,10 @@ class Compiler:
             return program
         graph, host_bytes = self.search.graph, self.hints.host_budget_bytes
         bound = least_seconds_once(graph, self.arena.costs, budget_bytes, host_bytes, self.arena)
-        if program.seconds <= SETTINGS.fusion_bound_seconds * bound():
+        if program.seconds <= SETTINGS.fusion_bound_ratio * bound():
             return program
         try:
             faster = less.compile_fused(budget_bytes)
         except BudgetError:
             return program
-        return faster if SETTINGS.fusion_seconds * faster.seconds < program.seconds else program
+        return faster if SETTINGS.fusion_ratio * faster.seconds < program.seconds else program

@@ -188,9 +188,8 @@ class Job:
 
     def _in_slices_of(self, slices: str, path: str | None) -> Job:
         if self.slices not in (NO_SLICES, AUTO_SLICES, slices):
-            raise InputError(
-                f"is a plan in slices {slices or NO_SLICES}, and not in {self.slices}; give only the plan", path=path
-            )
+            what = f"the saved plan uses slices {slices or NO_SLICES}, but --slices {self.slices} was given"
+            raise InputError(f"{what}; leave --slices out", path=path)
         try:
             return self.with_slices(slices or NO_SLICES)
         except InputError:  # a plan of another net has other layers

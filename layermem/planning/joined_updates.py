@@ -25,7 +25,7 @@ def join_updates(
     """`program` with updates that are launched together, if that takes no more bytes.  If all bytes are in use at many
     ops, offsets are hard to find; then a plan that leaves some bytes free is tried."""
     train = program.train
-    for free_bytes in (0, *(train.max_live_bytes // share for share in SETTINGS.joined_shares)):
+    for free_bytes in (0, *(train.max_live_bytes // divisor for divisor in SETTINGS.joined_divisors)):
         plan = with_joined_updates(train.plan, train.graph, profile(train.plan), train.max_live_bytes - free_bytes)
         if plan is train.plan:
             break

@@ -141,7 +141,7 @@ class LowerSetPlanner:
 
     def is_near_bound(self, nbytes: int) -> bool:
         """Whether no plan needs much less than `nbytes`."""
-        return nbytes <= SETTINGS.near_bound_bytes * self.least_bytes
+        return nbytes <= SETTINGS.near_bound_ratio * self.least_bytes
 
     @cached_property
     def _seconds_again(self) -> dict[str, float]:
@@ -227,7 +227,7 @@ class LowerSetPlanner:
         yield least
         for request, new_bytes in self._requests(least):
             fewest = fewest_bytes()
-            near_least = SETTINGS.near_least_bytes * (least.model_peak_bytes + self.persistent_bytes)
+            near_least = SETTINGS.near_least_ratio * (least.model_peak_bytes + self.persistent_bytes)
             if self.is_near_bound(fewest) or fewest <= near_least:
                 break
             goals = ["time"] if new_bytes < fewest else []

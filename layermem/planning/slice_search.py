@@ -48,7 +48,7 @@ def choose_slices(attempt: Attempt) -> Attempt:
     if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
         return attempt
     found = _search(attempt, budget_bytes)
-    fast_enough = SETTINGS.unbanded_seconds * ops_seconds(job.whole, job.costs)
+    fast_enough = SETTINGS.unbanded_ratio * ops_seconds(job.whole, job.costs)
     if found.seconds <= fast_enough or job.hints.host_budget_bytes == 0:
         return found.attempt
     rows = _rows(job, budget_bytes)
@@ -84,7 +84,7 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     best = whole.fitting() if fits and not _is_slower(base, budget_bytes, seconds) else None
     if best is not None:
         seconds = min(seconds, best.program.seconds)
-        if seconds <= SETTINGS.unsliced_seconds * ops_seconds(base.graphs[0], job.costs):
+        if seconds <= SETTINGS.unsliced_ratio * ops_seconds(base.graphs[0], job.costs):
             return _Found(best, best.program.seconds)
     planned: list[_Planned] = []
     for thorough in (False, True):

@@ -26,8 +26,8 @@ class RecentPrograms:
         self._checked: deque[tuple[Instruction, ...]] = deque(maxlen=KEPT)  # instructions of training steps that passed
 
     def get(self, key: Hashable, target_bytes: int, plan: Plan, make: Callable[[], Program]) -> Program:
-        """Return the program of `plan`, made unless the cache has one for `key` that a search for `target_bytes` could
-        return."""
+        """Return the cached program for `key` if it meets `target_bytes` or cannot be improved; otherwise make and
+        cache it.  The result has `plan`, which may differ from the cached one in the name of its strategy."""
         least = self._programs.get((key, 0))
         target_bytes = 0 if least is not None and _is_for_least(least, target_bytes) else target_bytes
         program = self._programs.pop((key, None), None) or self._programs.pop((key, target_bytes), None) or make()

@@ -18,9 +18,9 @@ from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
-from layermem.graph.step_slicer import StepParts, StepSlicer
+from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.storage import Storage
-from layermem.graph.train import MOMENTUM, Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import MOMENTUM, UpdateRule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
@@ -35,7 +35,7 @@ from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
 from layermem.utils.files import PathName
 
-MakeParts = Callable[[Device], StepParts]
+MakersFor = Callable[[Device], GraphMakers]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def net_job(net: Net, options: StepOptions = StepOptions()) -> Job:
     ranks = ranks_of_net(options.ranks, options.iter_size)
     if net.phase == PHASES["TRAIN"]:
         check_shareable(net, ranks)
-        return _job((net,), MOMENTUM, partial(_parts_of_net, net, ranks), ranks, options)
+        return _job((net,), MOMENTUM, partial(_makers_of_net, net, ranks), ranks, options)
     if ranks != Ranks():
         raise InputError(
             "ranks share the training of a net, and this is its TEST phase; leave --ranks and --iter-size out",
@@ -123,16 +123,16 @@ def solver_job(
     check_keep(nets.all, options.keep)
     check_shareable(nets.train, ranks)
     check_keep_shareable(options.keep, ranks)
-    parts = partial(_parts_of_solver, file, nets, options.keep, ranks, holds_gradients)
-    return _job(nets.all, rule_of(file.message), parts, ranks, options)
+    makers = partial(_makers_of_solver, file, nets, options.keep, ranks, holds_gradients)
+    return _job(nets.all, rule_of(file.message), makers, ranks, options)
 
 
-def _job(nets: tuple[Net, ...], rule: Rule, parts: MakeParts | None, ranks: Ranks, options: StepOptions) -> Job:
-    """The job of `nets`; `parts` makes the training step, or is None for a forward pass only."""
+def _job(nets: tuple[Net, ...], rule: UpdateRule, makers: MakersFor | None, ranks: Ranks, options: StepOptions) -> Job:
+    """The job of `nets`; `makers` makes the training step, or is None for a forward pass only."""
     net, device = nets[0], options.target
     spill = options.spill if isinstance(options.spill, Spill) else resolve_spill(options.spill, device)
     costs = resolve_costs(options.costs, device.title, device.gpu).with_spill(spill)
-    slicer = None if parts is None else StepSlicer(parts(device))
+    slicer = None if makers is None else StepSlicer(makers(device))
     if slicer is None:
 
         def forward(net: Net) -> Graph:
@@ -168,11 +168,11 @@ def free_bytes(
     return device.free_bytes(host_bytes + beside, held_bytes)
 
 
-def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
+def _makers_of_net(net: Net, ranks: Ranks, device: Device) -> GraphMakers:
     def step(net: Net, unfused: Collection[str] = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-    return StepParts(
+    return GraphMakers(
         net,
         device,
         step,
@@ -181,9 +181,9 @@ def _parts_of_net(net: Net, ranks: Ranks, device: Device) -> StepParts:
     )
 
 
-def _parts_of_solver(
+def _makers_of_solver(
     file: SolverFile, nets: Nets, keep: Sequence[str], ranks: Ranks, holds_gradients: bool, device: Device
-) -> StepParts:
+) -> GraphMakers:
     param, net = file.message, nets.train
     rule, clip = rule_of(param), param.clip_gradients >= 0
     in_step = None if holds_gradients and ranks.micro_batches == 1 else rule  # shared_graphs takes out other updates
@@ -199,7 +199,7 @@ def _parts_of_solver(
     def test(net: Net, unfused: Collection[str] = ()) -> Graph:
         return forward_graph(net, device, [each.version for each in reported(net)], kept_names(net, keep), unfused)
 
-    return StepParts(
+    return GraphMakers(
         net,
         device,
         step,

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from layermem.backends.registry import StepContext
-from layermem.graph.train import Rule
+from layermem.graph.train import UpdateRule
 from layermem.proto.schema import Message
 
 HISTORY_COUNTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2, "AdamW": 2}
@@ -97,8 +97,8 @@ def defaulted(p: Message) -> list[str]:
     ]
 
 
-def rule_of(p: Message) -> Rule:
-    return Rule(p.type, HISTORY_COUNTS[p.type])
+def rule_of(p: Message) -> UpdateRule:
+    return UpdateRule(p.type, HISTORY_COUNTS[p.type])
 
 
 def settings(p: Message) -> StepContext:

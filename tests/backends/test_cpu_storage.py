@@ -84,7 +84,7 @@ def compare_with_conversions(device: CpuDevice, run: Run, step: Step, adds: Coll
     does."""
     dtype = NARROW[device.storage]
     record = step.record or run.layer.record
-    record = replace(record, stored=dtype) if isinstance(record, EndsInRelu) else record
+    record = replace(record, relu_dtype=dtype) if isinstance(record, EndsInRelu) else record
     roles = dict.fromkeys((*step.reads, *step.writes, *step.updates))
     is_narrow = {r: r.rstrip("0123456789") in BLOBS and not (wide and r.startswith(wide)) for r in roles}
     dtypes = {role: dtype if is_narrow[role] else run.tensor(role).dtype for role in roles}

@@ -184,7 +184,7 @@ def test_a_mask_is_that_of_the_relu_apart(name, device, word):
     flat = {"x0": stored.reshape(-1)}
     apart = run(relu, "forward", flat, {"y0": np.zeros(tensor.count, np.float32), **mask})
     np.testing.assert_array_equal(apart["mask"], bits_of(stored))
-    fused = replace(record, relu=True, stored=dtype)
+    fused = replace(record, relu=True, relu_dtype=dtype)
     found = run(fused, step, given, {**made, **mask})
     np.testing.assert_array_equal(found["mask"], apart["mask"])
     np.testing.assert_array_equal(as_stored(found["y0"], dtype).reshape(-1), apart["y0"])
@@ -197,7 +197,7 @@ def test_kernels_on_16_bits_write_the_mask_of_what_they_store(name, device, word
     (record, step, arrays, tensor), dtype = CASES[name], NARROW[word]
     made = {"y0": np.zeros(tensor.stored, np.float32), "mask": np.zeros(-(-tensor.count // 8), np.uint8)}
     given = arrays(values_near_zero(dtype))
-    found = RUNS[device](replace(record, relu=True, stored=dtype), step, given, made, word)
+    found = RUNS[device](replace(record, relu=True, relu_dtype=dtype), step, given, made, word)
     np.testing.assert_array_equal(found["mask"], bits_of(as_stored(found["y0"], dtype)))
 
 
@@ -208,7 +208,7 @@ def test_a_sum_of_16_bits_has_the_mask_of_what_is_stored(bottoms, device, word):
     """The blobs are too large to come near zero, and their coefficients are not."""
     dtype = NARROW[word]
     coefficients = (LARGEST_ZERO[dtype], 1.0, 1.0)[:bottoms]
-    record = Eltwise("SUM", X, bottoms, coefficients, relu=True, stored=dtype)
+    record = Eltwise("SUM", X, bottoms, coefficients, relu=True, relu_dtype=dtype)
     made = {"y0": np.zeros(X.stored, np.float32), "mask": np.zeros(-(-X.count // 8), np.uint8)}
     found = RUNS[device](record, "forward", eltwise(bottoms).arrays(TIMES), made, word)
     np.testing.assert_array_equal(found["mask"], bits_of(found["y0"]))
@@ -232,7 +232,7 @@ def test_a_batch_norm_lets_gradients_through_where_its_stored_y_is_positive(devi
         cleared = np.where(as_stored(y, dtype) > 0, dy, np.float32(0))
         made = {"dx0": ZEROS, "dw3": 0 * values, "dw4": 0 * values}
         apart = run(NORM, "backward", {**given, "dy0": cleared}, made, word)
-        fused = run(replace(NORM, relu=True, stored=dtype), "backward", {**given, "dy0": dy}, made, word)
+        fused = run(replace(NORM, relu=True, relu_dtype=dtype), "backward", {**given, "dy0": dy}, made, word)
         for role in made:
             np.testing.assert_array_equal(fused[role], apart[role])
         not_rounded = run(replace(NORM, relu=True), "backward", {**given, "dy0": dy}, made, word)
@@ -251,7 +251,7 @@ def test_a_dgrad_leaves_the_sums_of_gradients_where_the_stored_y_is_positive(gro
     }
     of_norm = dict(zip(NORM_OPERANDS, [ONES, *numbers(values).values()], strict=True))
     made = {"dx0": ZEROS, "norm_sums": np.zeros(problem.norm_sums.shape, np.float32)}
-    record = Conv(problem, stored=dtype)
+    record = Conv(problem, relu_dtype=dtype)
     found = on_emulator(record, "dgrad", {**given, **of_norm}, made, word)["norm_sums"]
     plain = on_emulator(record, "dgrad", {**given, **dict(list(of_norm.items())[:3])}, made, word)["norm_sums"]
     np.testing.assert_array_equal(found, np.where(as_stored(values, dtype) > 0, plain, np.float32(0)))

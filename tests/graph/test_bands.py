@@ -11,7 +11,7 @@ from layermem.errors import InputError
 from layermem.graph.bands import BandedWeights, Bands
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, HISTORY, PARAMETER, UPDATE
-from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import UpdateRule, forward_graph, train_graph, update_graph
 from layermem.ops import BandRules, RowBand
 from layermem.planning.costs import MODELS, Costs
 from layermem.planning.pipeline import compile
@@ -21,7 +21,7 @@ from layermem.schedule.text import parse, text
 from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, WIDE, conv, relu
 
-MOMENTUM = Rule("SGD", 1)
+MOMENTUM = UpdateRule("SGD", 1)
 
 
 def net_of(source: str) -> Net:

@@ -10,7 +10,7 @@ from layermem.graph.batch_norm_passes import in_two_passes, needs_two_passes
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
@@ -19,7 +19,7 @@ from layermem.schedule.text import parse, text
 from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, RESIDUAL, conv, norm, relu
 
-MOMENTUM = Rule("SGD", 1)
+MOMENTUM = UpdateRule("SGD", 1)
 CHAIN = f"""
     {DATA} {conv("conv1", "data", 4, 3)} {norm("conv1")} {relu("conv1")} {conv("conv2", "conv1", 6, 3)}
     layer {{ name: "bn2" type: "BatchNorm" bottom: "conv2" top: "bn2" }}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.graph.fusion import Epilogue
+from layermem.graph.fusion import EpilogueEmitter
 from tests.cases import CASES
 from tests.layers.harness import Run, backward, batch_norm_scale, check_gradients, forward, layer_of, wants_of
 
@@ -110,6 +110,6 @@ def test_its_name_and_its_bottoms_are_those_of_the_layers_it_joins():
     inner = CASES["Convolution 2x2"].layer()
     shape = inner.tops[0].shape
     total = layer_of('type: "Eltwise" name: "sum" bottom: "z" bottom: "y"', shape, shape)
-    layer = Epilogue(inner, total, 0, layer_of('type: "ReLU" name: "r"', shape))
+    layer = EpilogueEmitter(inner, total, 0, layer_of('type: "ReLU" name: "r"', shape))
     assert layer.name == f"{inner.name}+sum+r"
     assert layer.bottom_names == (inner.bottom_names[0], "z")

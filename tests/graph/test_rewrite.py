@@ -5,12 +5,12 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.cuda import CudaDevice
+from layermem.graph.layer_ranges import BackwardRange, LayerRange, range_graph
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, Graph
 from layermem.graph.rewrite import rewrite
-from layermem.graph.sections import BackwardRange, Section, section_graph
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, diff_buffer, forward_graph, train_graph
+from layermem.graph.train import UpdateRule, diff_buffer, forward_graph, train_graph
 from layermem.graph.validate import violations
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
@@ -20,7 +20,7 @@ from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
 from tests.nets import DATA, LOSS, NETS, conv, norm, relu
 
-SGD, ADAM = Rule("SGD", 1), Rule("Adam", 2)
+SGD, ADAM = UpdateRule("SGD", 1), UpdateRule("Adam", 2)
 ROWS = 4 * 6 * 5  # of 128: one unit
 SUM = 'layer {{ name: "{0}" type: "Eltwise" bottom: "{1}" bottom: "{2}" top: "{0}" }}'
 POOL = 'layer { name: "p" type: "Pooling" bottom: "a" top: "p" pooling_param { kernel_size: 2 } }'
@@ -297,15 +297,17 @@ def test_the_gradient_of_a_relu_with_a_weight_in_the_loss_is_masked_behind_that_
     assert order.index("two+two_relu.dgrad") < order.index("one'.seed") < order.index("one+one_relu.relu_backward")
 
 
-def test_a_section_that_ends_between_the_two_masks_nothing():
+def test_a_backward_that_ends_between_the_two_masks_nothing():
     net = net_of(CHAIN)
     names = [layer.name for layer in net.layers]
-    last = len(names) - 1
+    end = len(names)
 
-    def section(to: str):
-        return section_graph(net, CudaDevice(), Section(0, last, BackwardRange(last, names.index(to))), gradients=True)
+    def graph_down_to(layer: str):
+        return range_graph(
+            net, CudaDevice(), LayerRange(0, end, BackwardRange(names.index(layer), end)), gradients=True
+        )
 
-    assert masked(section("one")) and not masked(section("two"))
+    assert masked(graph_down_to("one")) and not masked(graph_down_to("two"))
 
 
 def test_the_gradient_of_a_relu_in_place_is_found_where_it_was():

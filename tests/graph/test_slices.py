@@ -12,7 +12,7 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE, Graph, unique
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.ops import BatchSlice
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
@@ -21,7 +21,7 @@ from layermem.schedule.check import violations
 from layermem.schedule.text import instruction_text, parse, schedule_values, text
 from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
 
-MOMENTUM = Rule("SGD", 1)
+MOMENTUM = UpdateRule("SGD", 1)
 
 
 def mirrors_forward(graph: Graph) -> bool:
@@ -47,7 +47,7 @@ def net_of(source: str) -> Net:
 
 
 def sliced(
-    source: str, cut: str, device: ReferenceDevice | None = None, rule: Rule | None = MOMENTUM, **options: object
+    source: str, cut: str, device: ReferenceDevice | None = None, rule: UpdateRule | None = MOMENTUM, **options: object
 ):
     device = device or ReferenceDevice()
     return sliced_graph(net_of(source), lambda net: train_graph(net, device, rule, **options), Cut.parse(cut), device)

@@ -16,7 +16,7 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import shared_graphs
 from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
-from layermem.graph.train import Rule, forward_graph, train_graph
+from layermem.graph.train import UpdateRule, forward_graph, train_graph
 from layermem.ops import CARRY, NARROW, BatchNormScale, BatchSlice, Communication, OpRecord
 from layermem.proto.read import read_net_text
 from layermem.solver.build import reported
@@ -65,7 +65,7 @@ def stored(text: str, device: Device, cut: str | None = None, outputs: tuple[str
     def make(each: Net) -> Graph:
         if phase:
             return forward_graph(each, device)
-        return train_graph(each, device, Rule("SGD", 1), outputs=outputs or [r.version for r in reported(each)])
+        return train_graph(each, device, UpdateRule("SGD", 1), outputs=outputs or [r.version for r in reported(each)])
 
     graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
     return Storage(net, make, device).of(graph)
@@ -144,14 +144,14 @@ def test_the_sign_of_a_relu_is_of_the_type_in_which_its_top_is_stored(device):
     text = f"{EVEN} {conv('conv1', 'data', 4, 3)} {norm('conv1')} {relu('conv1')} {LOSS % 'conv1'}"
     for outputs, dtype in ((), NARROW[device.storage]), (("conv1'''", "loss"), "float32"):
         records = [op.record for op in all_ops(stored(text, device, outputs=outputs))]
-        assert {record.stored for record in records if isinstance(record, BatchNormScale)} == {dtype}
+        assert {record.relu_dtype for record in records if isinstance(record, BatchNormScale)} == {dtype}
 
 
 def test_what_ranks_exchange_is_in_32_bits(device):
     """Such as the statistics of all batches, which have two axes."""
     net = net_of(RESIDUAL)
-    (step,) = shared_graphs([train_graph(net, device, Rule("SGD", 1))], net, device, Ranks(0, 2, 2))
-    graph = Storage(net, lambda each: train_graph(each, device, Rule("SGD", 1)), device).of(step)
+    (step,) = shared_graphs([train_graph(net, device, UpdateRule("SGD", 1))], net, device, Ranks(0, 2, 2))
+    graph = Storage(net, lambda each: train_graph(each, device, UpdateRule("SGD", 1)), device).of(step)
     exchanged = {b for op in graph.ops if isinstance(op.record, Communication) for b in op.touches}
     assert any(name.endswith(".batches") for name in exchanged) and exchanged.isdisjoint(narrow_names(graph))
     assert "stem" in {name.partition("_")[0] for name in narrow_names(graph)}
@@ -389,7 +389,7 @@ def test_an_op_of_which_some_operands_are_taken_converts_the_rest(device, small_
     op, converted = (stored(SMALL, each).by_name["conv2.forward"] for each in (partly, device))
     (made,) = op.passes
     x, y = made.operands["x0"], made.operands["y0"]
-    assert x.place is None and x.tensor == x.stored and x.tensor.dtype == NARROW[device.storage]
+    assert x.place is None and x.tensor == x.source_tensor and x.tensor.dtype == NARROW[device.storage]
     assert y.place == 0 and y.tensor.dtype == "float32" and op.workspace_bytes < converted.workspace_bytes
     wide = 4 * 4 * 24 * 4
     assert converted.nbytes - op.nbytes == (wide + wide // 2) + wide // 2  # no conversion, and half to read

@@ -6,12 +6,12 @@ from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, STASH, STATE, UPDATE
-from layermem.graph.train import Rule, forward_graph, train_graph, update_graph
+from layermem.graph.train import UpdateRule, forward_graph, train_graph, update_graph
 from layermem.ops import Fill, Update
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
-MOMENTUM = Rule("SGD", 1)
+MOMENTUM = UpdateRule("SGD", 1)
 DATA_LAYERS = """
     layer { name: "in" type: "Input" top: "x" top: "label" input_param { shape { dim: 2 dim: 3 } shape { dim: 2 } } }
 """
@@ -270,7 +270,7 @@ def test_clipping_reads_every_gradient_before_any_update():
 
 @pytest.mark.parametrize("history_count", [0, 1, 2])
 def test_a_rule_has_as_many_history_blobs_as_it_declares(history_count):
-    graph = graph_of(CHAIN, rule=Rule("SGD", history_count))
+    graph = graph_of(CHAIN, rule=UpdateRule("SGD", history_count))
     assert len([b for b in graph.buffers.values() if b.kind == HISTORY]) == 4 * history_count
 
 
@@ -300,4 +300,4 @@ def test_a_fingerprint_changes_with_shapes_and_ops_but_not_with_names_of_nets():
     assert graph_of(CHAIN).fingerprint == one == graph_of('name: "other" ' + CHAIN).fingerprint
     assert graph_of(CHAIN.replace("dim: 2 dim: 3", "dim: 2 dim: 4")).fingerprint != one
     assert graph_of(CHAIN.replace('"ReLU"', '"Sigmoid"')).fingerprint != one
-    assert graph_of(CHAIN, rule=Rule("SGD", 0)).fingerprint != one
+    assert graph_of(CHAIN, rule=UpdateRule("SGD", 0)).fingerprint != one

@@ -10,13 +10,13 @@ from layermem.graph import validate
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.graph.validate import InvalidGraph, validated, violations
 from layermem.ops import BatchSlice
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
-SGD = Rule("SGD", 1)
+SGD = UpdateRule("SGD", 1)
 
 
 def graph_of(name: str, device: str) -> Graph:

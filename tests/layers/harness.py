@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
-from layermem.graph.fusion import BatchNormScale, Epilogue
+from layermem.graph.fusion import BatchNormScaleEmitter, EpilogueEmitter
 from layermem.layers.base import LAYERS, Layer, Overlay, Step, Tensor, make_layer, roles
 from layermem.ops import ITEMSIZE
 from layermem.proto import schema
@@ -41,11 +41,11 @@ def with_saved(layer: Layer, saved: Collection[str]) -> Layer:
     return layer
 
 
-def batch_norm_scale(shape: Sequence[int], *, relu: bool = False) -> BatchNormScale:
+def batch_norm_scale(shape: Sequence[int], *, relu: bool = False) -> BatchNormScaleEmitter:
     """A BatchNorm and its Scale with bias as one op, optionally with the ReLU after them."""
     norm = layer_of('type: "BatchNorm" name: "norm"', shape)
     scale = layer_of('type: "Scale" name: "scale" scale_param { bias_term: true }', shape)
-    return BatchNormScale(norm, scale, layer_of('type: "ReLU" name: "relu"', shape) if relu else None)
+    return BatchNormScaleEmitter(norm, scale, layer_of('type: "ReLU" name: "relu"', shape) if relu else None)
 
 
 def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:
@@ -53,8 +53,8 @@ def with_epilogue(inner: Layer, *, residual: bool, relu: bool) -> Layer:
     shape = inner.tops[0].shape
     after = layer_of('type: "ReLU" name: "relu"', shape) if relu else None
     if residual:
-        return Epilogue(inner, layer_of('type: "Eltwise" name: "sum"', shape, shape), 1, after)
-    return Epilogue(inner, None, 0, after)
+        return EpilogueEmitter(inner, layer_of('type: "Eltwise" name: "sum"', shape, shape), 1, after)
+    return EpilogueEmitter(inner, None, 0, after)
 
 
 def wants_of(layer: Layer) -> tuple[str, ...]:

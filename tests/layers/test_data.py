@@ -107,7 +107,7 @@ def test_options_for_shapes_have_the_numbers_of_the_prototxt(kind, fields, optio
     param = schema.LayerParameter(name="it", type=kind, top=["data", "label"])
     for name, value in fields.items():
         if name == "batch_size":
-            getattr(param, FEED_LAYERS[kind].block).batch_size = value
+            getattr(param, FEED_LAYERS[kind].param_block).batch_size = value
         elif isinstance(value, list):
             param.transform_param.mean_value.extend(value)
         else:

@@ -116,7 +116,7 @@ APART = [
 @pytest.mark.parametrize(("record", "roles"), APART, ids=lambda value: getattr(value, "family", None))
 def test_items_lie_apart_where_blobs_hold_frame_after_frame(record, roles):
     along = record.over_items("forward")
-    assert along.interleaved == roles and not along.refusal
+    assert along.scattered == roles and not along.refusal
 
 
 def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():

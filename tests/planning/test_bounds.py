@@ -12,7 +12,7 @@ from layermem.backends.base import get_device
 from layermem.errors import BudgetError
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, PARAMETER, Buffer, Graph, Op
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.layers import Tensor
 from layermem.ops import BatchSlice, Silence
 from layermem.planning.bounds import is_sliced, least_bytes, least_seconds, least_seconds_of
@@ -146,7 +146,7 @@ def test_the_bounds_do_not_depend_on_the_order_of_the_ops(seed):
 
 
 def test_more_of_anything_never_raises_a_bound():
-    graph = train_graph(Net(read_net_text(NETS["residual"]), 0), get_device("cpu"), Rule("SGD", 1))
+    graph = train_graph(Net(read_net_text(NETS["residual"]), 0), get_device("cpu"), UpdateRule("SGD", 1))
     costs, whole = Costs(Rates(2e9, 1e10, 1e9, 1e9, 0.0)), compile([graph], strategy="liveness").arena_bytes
     budgets = [whole * share // 20 for share in range(4, 21)]
 
@@ -174,7 +174,7 @@ def test_a_graph_in_slices_says_so():
 @pytest.mark.parametrize("host_budget", [0, 4096])
 @pytest.mark.parametrize("strategy", ["recompute", "nested", "auto"])
 def test_no_plan_within_a_host_budget_passes_below_the_bound(strategy, host_budget):
-    graph = train_graph(Net(read_net_text(NETS["residual"]), 0), get_device("cpu"), Rule("SGD", 1))
+    graph = train_graph(Net(read_net_text(NETS["residual"]), 0), get_device("cpu"), UpdateRule("SGD", 1))
     whole, hints = compile([graph], strategy="liveness").arena_bytes, Hints(host_budget_bytes=host_budget)
     bounds = []
     for share in (1.0, 0.9, 0.8, 0.7, 0.6):
@@ -197,7 +197,7 @@ def test_no_plan_within_a_host_budget_passes_below_the_bound(strategy, host_budg
     "strategy", ["liveness", "intra", "inter", "hybrid", "sublinear", "recompute", "nested", "auto"]
 )
 def test_no_plan_passes_below_the_bounds(net, strategy, device):
-    graph = train_graph(Net(read_net_text(NETS[net]), 0), get_device(device), Rule("SGD", 1))
+    graph = train_graph(Net(read_net_text(NETS[net]), 0), get_device(device), UpdateRule("SGD", 1))
     whole = compile([graph], strategy="liveness").arena_bytes
     for share in (1.0, 0.8, 0.6):
         try:

@@ -97,7 +97,7 @@ def test_the_search_ends_near_the_largest_budget_that_fits(over):
 def test_one_placement_that_misses_by_far_does_not_decide_how_far_the_search_goes():
     """A program far over the budget: those for a little less fit, and are quicker than those for much less."""
     found, asked = searched(lambda nbytes: 60_000 if nbytes > 99_000 else 0)
-    assert asked[:2] == [NEAR, rung_of(BUDGET - 2 * (BUDGET // (2 * SETTINGS.first_request_share)), BUDGET)]
+    assert asked[:2] == [NEAR, rung_of(BUDGET - 2 * (BUDGET // (2 * SETTINGS.first_request_divisor)), BUDGET)]
     assert found.asked > 98_000
 
 
@@ -177,7 +177,7 @@ def test_under_holes_the_quickest_program_that_fits_is_found_and_auto_stays_ahea
                 continue
             assert program.arena_bytes <= budget
             seconds[name] = program.seconds
-        assert seconds["auto"] <= min(seconds.values()) * SETTINGS.negligible_seconds, (step, seconds)
+        assert seconds["auto"] <= min(seconds.values()) * SETTINGS.negligible_ratio, (step, seconds)
 
 
 class RandomHoles(Compiler):
@@ -267,7 +267,7 @@ class StepwiseSearch(BudgetSearch):
         answered = budget_bytes >= self.least * ALIGN and budget_bytes // ALIGN not in self.refused
         return SimpleNamespace(arena_bytes=min(budget_bytes, self.most * ALIGN) if answered else self.most * ALIGN)
 
-    _attempt = _fit
+    _fastest_fitting = _fit
 
 
 @pytest.mark.parametrize("refused", [(), (99, 98), (37, 60, 61, 62, 63)])

@@ -97,7 +97,7 @@ def test_auto_is_never_slower_in_prediction_than_a_single_strategy_that_fits(job
                 other = compile(graphs, strategy=name, budget_bytes=budget, costs=costs).train.plan
             except BudgetError:
                 continue
-            assert chosen <= arena_planner.estimate_seconds(other) * SETTINGS.negligible_seconds, (name, step)
+            assert chosen <= arena_planner.estimate_seconds(other) * SETTINGS.negligible_ratio, (name, step)
 
 
 @pytest.mark.samples(4)

@@ -6,7 +6,7 @@ import pytest
 
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.net import Net
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.bounds import least_seconds
 from layermem.planning.costs import model_costs
 from layermem.planning.fused_updates import saves_memory, with_fused_updates
@@ -23,7 +23,7 @@ def graph_of(num_output: int, inputs: int = 90, batch: int = 4):
     layer {{ name: "fc" type: "InnerProduct" bottom: "x" top: "fc" inner_product_param {{ num_output: {num_output} }} }}
     layer {{ name: "loss" type: "EuclideanLoss" bottom: "fc" bottom: "t" top: "loss" }}
     """
-    return train_graph(Net(read_net_text(text), 0), CpuDevice(), Rule("SGD", 1))
+    return train_graph(Net(read_net_text(text), 0), CpuDevice(), UpdateRule("SGD", 1))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from layermem.backends.base import get_device
 from layermem.graph.net import Net, NetOptions
 from layermem.graph.ops import BACKWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, Graph
 from layermem.graph.rewrite import rewrite
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.compiler import Compiler
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.joined_updates import with_joined_updates
@@ -79,7 +79,7 @@ def test_a_plan_without_updates_that_join_is_left_as_it_is():
 @pytest.mark.parametrize("strategy, share", [("liveness", None), ("auto", 0.8), ("auto", 0.5)])
 def test_a_net_has_fewer_launches_in_no_more_bytes(strategy, share):
     net, device = Net(read_net(DEEP), 0, NetOptions(stages=["dummy"])), get_device("cuda")
-    step = replace(rewrite(train_graph(net, device, Rule("SGD", 1)), device), less_fused=None)
+    step = replace(rewrite(train_graph(net, device, UpdateRule("SGD", 1)), device), less_fused=None)
     apart = replace(step, ops=tuple(replace(each, joins="") for each in step.ops))
     budget = None if share is None else int(share * compile([apart]).arena_bytes)
     found, before = (compile([each], strategy=strategy, budget_bytes=budget) for each in (step, apart))
@@ -92,7 +92,7 @@ def test_a_net_has_fewer_launches_in_no_more_bytes(strategy, share):
 
 def test_a_saved_plan_with_joined_updates_gives_the_same_program():
     net, device = Net(read_net(DEEP), 0, NetOptions(stages=["dummy"])), get_device("cuda")
-    step = train_graph(net, device, Rule("SGD", 1))
+    step = train_graph(net, device, UpdateRule("SGD", 1))
     first = compile([step], strategy="liveness")
     plan = Plan.from_json(first.plan.to_json(step), step)
     again = Compiler(ArenaPlanner([step], model_costs(step.device)), plan).compile(None)

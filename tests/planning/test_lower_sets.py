@@ -99,7 +99,7 @@ def test_chains_that_are_left_out_near_the_minimum_have_hardly_a_smaller_plan(ne
     chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack for goal in ("time", "memory"))
     plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
     fewest_bytes = min(map(job.arena.live_bytes, plans))
-    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= SETTINGS.near_least_bytes * fewest_bytes
+    assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= SETTINGS.near_least_ratio * fewest_bytes
 
 
 @pytest.mark.parametrize("net", ["digits", "resnet20", "squeezenet10"])
@@ -120,7 +120,7 @@ def test_where_a_plan_is_near_the_bound_no_other_chain_is_searched(monkeypatch):
     least = min(each.live_bytes for each in planner._min_memory_candidates(job))
     planner._quick_candidates(job)
     assert asked and not planner.is_near_bound(least) and least > planner.least_bytes
-    change(monkeypatch, near_bound_bytes=least / planner.least_bytes)
+    change(monkeypatch, near_bound_ratio=least / planner.least_bytes)
     planner.quick_candidates, asked[:] = None, []
     planner._quick_candidates(job)
     assert not asked

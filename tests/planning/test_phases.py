@@ -7,7 +7,7 @@ from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.ops import DIFF, FORWARD, Graph
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
@@ -28,7 +28,7 @@ def step(cut: str | None) -> Graph:
     net = Net(read_net_text(CHAIN), 0, probe=probe)
 
     def make(net: Net) -> Graph:
-        return train_graph(net, DEVICE, Rule("SGD", 1))
+        return train_graph(net, DEVICE, UpdateRule("SGD", 1))
 
     return make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), DEVICE)
 

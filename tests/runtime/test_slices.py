@@ -11,7 +11,7 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut, sliced_graph
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
 from layermem.planning.plan import Decision, Gap, Plan, program_order
@@ -239,7 +239,7 @@ class Step:
 
         def make(each: Net):
             wanted = [r.version for r in reported(each)]
-            return train_graph(each, device, None if held else Rule("SGD", 1), clip=clip, outputs=wanted)
+            return train_graph(each, device, None if held else UpdateRule("SGD", 1), clip=clip, outputs=wanted)
 
         self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
         compiler = Compiler(ArenaPlanner([self.graph], model_costs(device.title)), strategy)

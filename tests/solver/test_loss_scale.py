@@ -11,7 +11,7 @@ from layermem.backends.base import Device, get_device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
 from layermem.errors import DivergenceError, InputError
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.interactive.solver import Solver
 from layermem.ops import CopyOut, Fill, GradientNorm, Update
 from layermem.proto.read import SolverFile
@@ -125,7 +125,7 @@ def test_only_what_a_snapshot_writes_is_read_from_one():
 
 @pytest.mark.parametrize("clip", [False, True])
 def test_backward_begins_with_it_and_updates_wait_for_the_norm_of_all_gradients(clip):
-    graph = train_graph(net_of(CHAIN), CpuDevice(storage="fp16"), Rule("SGD", 1), clip=clip)
+    graph = train_graph(net_of(CHAIN), CpuDevice(storage="fp16"), UpdateRule("SGD", 1), clip=clip)
     name = "clip" if clip else "overflow"
     assert isinstance(graph.by_name[name].record, GradientNorm) and not graph.fused_updates
     assert isinstance(graph.by_name[f"{name}.norm.output"].record, CopyOut)
@@ -136,7 +136,7 @@ def test_backward_begins_with_it_and_updates_wait_for_the_norm_of_all_gradients(
 
 def test_other_storages_scale_nothing():
     for storage in ("fp32", "bf16"):
-        graph = train_graph(net_of(CHAIN), CpuDevice(storage=storage), Rule("SGD", 1))
+        graph = train_graph(net_of(CHAIN), CpuDevice(storage=storage), UpdateRule("SGD", 1))
         assert not any(getattr(op.record, "scaled", False) for op in graph.ops) and "overflow" not in graph.by_name
 
 

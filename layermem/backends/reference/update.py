@@ -48,14 +48,14 @@ def updates_with_this_one(context: StepContext) -> int:
 
 
 Rate = np.floating[Any]  # a number of the gradient's type
-Rule = Callable[[ReferenceCall, Array, Rate], None]
-RULES: dict[str, Rule] = {}
+UpdateFunction = Callable[[ReferenceCall, Array, Rate], None]
+RULES: dict[str, UpdateFunction] = {}
 
 
-def rule(name: str) -> Callable[[Rule], Rule]:
+def rule(name: str) -> Callable[[UpdateFunction], UpdateFunction]:
     """Register a rule: `step(call, g, local_rate)` changes w and its optimizer state."""
 
-    def register(step: Rule) -> Rule:
+    def register(step: UpdateFunction) -> UpdateFunction:
         RULES[name] = step
         return step
 

@@ -36,7 +36,7 @@ SETTING(int64_t, mixed_fit_work, 8'000'000)      // steps of making plans fit
 SETTING(int64_t, mixed_improve_work, 8'000'000)  // steps of improving them
 SETTING(size_t, tried_per_peak, 8)               // offloads measured for one peak, those of most bytes x ops first
 SETTING(int, improve_rounds, 4)                  // over all changes: a further one seldom gains
-SETTING(double, chain_seconds, 4)                // an exchange takes along at most so many times its own recomputation
+SETTING(double, chain_ratio, 4)                  // an exchange takes along at most so many times its own recomputation
 
 // ---- annealing (nested/polish.h)
 SETTING(double, hottest, 0.5)  // first temperature, in mean seconds of a recomputation; a fifth of it at the end
@@ -47,7 +47,7 @@ SETTING(int, repair_depth, 4)          // recomputations in a row that the cost 
 SETTING(size_t, exchange_percent, 30)  // of all edits
 SETTING(size_t, shift_percent, 75)     // of all edits, where the order is free
 SETTING(double, hottest_peak, 0.003)   // first temperature where only the peak counts, in peaks
-SETTING(double, exchange_seconds, 8)   // that an exchange may add at first, in mean seconds of a recomputation
+SETTING(double, exchange_ratio, 8)     // that an exchange may add at first, in mean seconds of a recomputation
 SETTING(int, fill_draws, 100)          // recomputations drawn for those that an exchange makes needless
 SETTING(int, fill_failures, 6)         // after which enough were taken out
 

@@ -82,7 +82,7 @@ class _Search:
         self.best_seconds = inf
         self._op_seconds: dict[int, float] = {}  # by id() of ops of the graph
         self.host_is_empty = HostBudget(graph, hints).is_empty
-        self.good_enough_seconds = SETTINGS.negligible_seconds * self.seconds_of(graph.ops)
+        self.good_enough_seconds = SETTINGS.negligible_ratio * self.seconds_of(graph.ops)
 
     def run(self, keep_all: Plan) -> None:
         bases = [_Base(self, keep_all)]
@@ -141,7 +141,7 @@ class _Search:
             found = self._mixed_plans(planner, states, limits_copies=False)
             if found:
                 states = (min(found, key=lambda entry: entry[0])[1],)
-        if self.best_seconds > SETTINGS.nearly_seconds * self.good_enough_seconds:  # or a limit gains little
+        if self.best_seconds > SETTINGS.nearly_ratio * self.good_enough_seconds:  # or a limit gains little
             self._mixed_plans(planner, states, limits_copies=True)
         if not self.is_quick():
             self.best_seconds = inf
@@ -162,7 +162,7 @@ class _Search:
         plans: list[tuple[float, Collection[str]]] = []
         orders = [False, True] if planner.has_delays else [False]
         for some_states in (states[:1], states[1:]):
-            limit_seconds = SETTINGS.nearly_seconds * self.best_seconds
+            limit_seconds = SETTINGS.nearly_ratio * self.best_seconds
             choices = [(kinds, delayed) for kinds in some_states for delayed in orders]
             found = dict(zip(choices, map_both(search, choices)))
             for kinds in some_states:
@@ -197,9 +197,9 @@ class _Search:
             is_mixed = any(plan is mixed for mixed in self.mixed)
             near = starts.setdefault((is_mixed, plan.copy_limit_bytes is None, state), [])
             may_add = len(near) < SETTINGS.removal_starts and not self.is_quick()
-            if not near or (may_add and seconds <= SETTINGS.nearly_seconds * near[0][0]):
+            if not near or (may_add and seconds <= SETTINGS.nearly_ratio * near[0][0]):
                 near.append((seconds, plan))
-        limit = SETTINGS.hopeless_seconds * self.best_seconds if self.is_quick() else inf
+        limit = SETTINGS.hopeless_ratio * self.best_seconds if self.is_quick() else inf
         plans: dict[Hashable, Plan] = {}  # the order of decisions counts: offloads are removed in it
         for seconds, plan in (entry for near in starts.values() for entry in near):
             if seconds <= limit:
@@ -215,7 +215,7 @@ class _Search:
 
     def is_quick(self) -> bool:
         """Whether the best plan takes little more than its ops alone."""
-        return self.best_seconds <= SETTINGS.hopeless_seconds * self.good_enough_seconds
+        return self.best_seconds <= SETTINGS.hopeless_ratio * self.good_enough_seconds
 
     def fits(self, plan: Plan) -> bool:
         return self.evaluator.live_bytes(plan) <= self.budget_bytes
@@ -325,7 +325,7 @@ def _remove_offloads(graph: Graph, plan: Plan, budget_bytes: int, evaluator: Pla
     for gap, decision in plan.decisions.items():
         if decision is Decision.OFFLOAD:
             groups.setdefault(gap.buffer if gap.buffer in state else gap, []).append(gap)
-            is_large = graph.buffers[gap.buffer].nbytes * SETTINGS.large_share >= budget_bytes
+            is_large = graph.buffers[gap.buffer].nbytes * SETTINGS.large_divisor >= budget_bytes
             if gap.buffer in state and gap.use != -1 and is_large:
                 within.append([gap])
     by_size = sorted((*groups.values(), *within), key=lambda gaps: -graph.buffers[gaps[0].buffer].nbytes)

@@ -14,8 +14,8 @@ from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.families import FAMILIES, VARIABLE
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.step_slicer import StepParts, StepSlicer
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.step_slicer import GraphMakers, StepSlicer
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import PROGRAMS, layermem, run
 from tests.emulator import fake_driver
@@ -61,9 +61,9 @@ def graph_on(device: CudaDevice) -> Graph:
     net = Net(read_net_text(NET), 0)
 
     def step(net: Net, unfused=()) -> Graph:
-        return train_graph(net, device, Rule("SGD", 1), unfused=unfused)
+        return train_graph(net, device, UpdateRule("SGD", 1), unfused=unfused)
 
-    return StepSlicer(StepParts(net, device, step)).whole
+    return StepSlicer(GraphMakers(net, device, step)).whole
 
 
 def families_of(**settings: str) -> set[str]:
@@ -203,5 +203,5 @@ def test_devices_check_lists_all_kernels(checking):
 def test_training_goes_on_where_no_other_process_can_use_the_gpu(checking):
     (answer,) = trained("tf32", start=0)
     (note,) = answer["notes"]
-    assert note.endswith("cannot be checked: the check does not end")
+    assert "cannot be checked: the check does not end; let other processes use the GPU" in note
     assert answer["title"] == "cuda tf32" and not list(checking.glob("*.json"))

@@ -20,7 +20,7 @@ from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.rewrite import rewrite
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, JOINED_UPDATES, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
@@ -274,7 +274,7 @@ MASKED = f"""
 @pytest.mark.whole
 def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_strategy(tmp_path):
     net = Net(read_net_text(MASKED), 0)
-    graph = rewrite(train_graph(net, CudaDevice(), Rule("SGD", 1)), CudaDevice())
+    graph = rewrite(train_graph(net, CudaDevice(), UpdateRule("SGD", 1)), CudaDevice())
     assert sum("bottom_mask" in op.roles for op in graph.ops) == 4
     assert sum(role.startswith("moments") for op in graph.ops for role in op.roles) == 2 * 4
     left = [op.name.partition(".")[0] for op in graph.ops if "norm_sums" in op.roles and op.step == "dgrad"]

@@ -5,7 +5,7 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD
-from layermem.graph.train import Rule, train_graph
+from layermem.graph.train import UpdateRule, train_graph
 from layermem.integrations.graph_files.export import graph_file
 from layermem.integrations.graph_files.planner import GraphPlanner
 from layermem.integrations.graph_files.schedule_text import run_schedule
@@ -19,7 +19,7 @@ COSTS = model_costs("reference")
 
 
 def graph_of(net):
-    return train_graph(Net(read_net_text(NETS[net]), 0), get_device("reference"), Rule("SGD", 1))
+    return train_graph(Net(read_net_text(NETS[net]), 0), get_device("reference"), UpdateRule("SGD", 1))
 
 
 def exported(net, costs=None):

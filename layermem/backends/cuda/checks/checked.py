@@ -193,7 +193,10 @@ def self_test(checked: CheckedGpu, keys: Sequence[str] | None, known: Results) -
         if unfinished is None:
             return results
         if not unfinished.key or unfinished.key in results:
-            raise DeviceError(f"the kernels of {checked.title} cannot be checked: {unfinished.text}")
+            raise DeviceError(
+                f"the kernels of {checked.title} cannot be checked: {unfinished.text}; let other processes use the GPU "
+                f"(nvidia-smi --compute-mode=DEFAULT), or leave the check out ({SWITCH}=off)"
+            )
         results[unfinished.key] = unfinished.text
 
 

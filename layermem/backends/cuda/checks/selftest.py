@@ -39,7 +39,7 @@ from layermem.backends.registry import StepContext, storage_of
 from layermem.backends.storage import bind_op
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
-from layermem.graph.step_slicer import StepParts, StepSlicer
+from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.train import MOMENTUM, train_graph
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, Conv, OpRecord, ReadsLabels
 from layermem.proto.read import read_net_text
@@ -153,7 +153,7 @@ def graph_on(device: CudaDevice, multiprocessors: int) -> Graph:
     def step(net: Net, unfused: Any = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-    return StepSlicer(StepParts(net, device, step)).whole
+    return StepSlicer(GraphMakers(net, device, step)).whole
 
 
 # -- one op alone ------------------------------------------------------------------------------------------------------

@@ -359,7 +359,9 @@ class Driver:
                 self._abandon()
                 self._lost = f"{self.gpu.name} failed: {error}; this process cannot use it any more"
                 raise GpuLost(self._lost) from error
-            raise DeviceError(f"{self.gpu.name} failed: {error}") from error
+            raise DeviceError(
+                f"{self.gpu.name} failed: {error}; `layermem devices --check` checks its kernels"
+            ) from error
 
     def _is_lost(self, error: Exception) -> bool:
         """Whether the driver repeats an error: the context is lost.  During a capture, waits are errors themselves."""

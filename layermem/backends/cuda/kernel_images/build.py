@@ -288,5 +288,6 @@ class Nvcc:
             command = [self.path, *flags, "-O3", f"-arch={architecture}", wanted, str(path), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
-                raise DeviceError(f"nvcc cannot compile the kernels for {architecture}: {done.stderr.strip()}")
+                what = f"nvcc cannot compile the kernels for {architecture}: {done.stderr.strip()}"
+                raise DeviceError(f"{what}; install another version of CUDA, or NVRTC beside it")
             return out.read_bytes()

@@ -253,7 +253,7 @@ bool LocalSearch::exchange_one(Draft& draft, Bytes budget_bytes, std::vector<cha
             const liveness::Buffer& buffer = graph_.buffers()[b];
             if (offloads) {
                 const Seconds copies = buffer.offload_seconds + buffer.prefetch_seconds;
-                if (copies > starts[p] - starts[ends[b]] + settings_.chain_seconds * op.seconds) return false;
+                if (copies > starts[p] - starts[ends[b]] + settings_.chain_ratio * op.seconds) return false;
             } else {
                 for (Position q = ends[b]; q < p; ++q)
                     if (now.live[q] + buffer.bytes > budget_bytes + freed) return false;

@@ -163,7 +163,7 @@ class Annealing {
     // Recomputes a large or long-lived value, and keeps values that fit in its bytes instead.
     bool exchange() {
         const Seconds limit = limit_;
-        limit_ += settings_.exchange_seconds * mean_seconds_;
+        limit_ += settings_.exchange_ratio * mean_seconds_;
         const bool evicted = evict_at(order_.occupied()[random_.below(order_.occupied().size())]);
         limit_ = limit;
         for (int i = 0, failures = 0; evicted && i < settings_.fill_draws && failures < settings_.fill_failures; ++i) {

@@ -1,11 +1,11 @@
 """The ops of a part of a net that a user runs by hand: some layers forward, then some of them backward.
 
-    forward     layers first .. last; a blob from a layer before them is an input (Feed)
+    forward     layers [begin, end); a blob from a layer before them is an input (Feed)
     hold        reads the blobs that the user may inspect, so that they are resident when the forward part ends
-    backward    layers start .. end in reverse; gradients of parameters are added up over all passes (held)
+    backward    some of these layers in reverse; gradients of parameters are added up over all passes (held)
     hold        the same blobs and gradients, resident when the whole step ends
 
-All sections of a net have the same persistent buffers in the same order, so they share one arena.
+All ranges of a net have the same persistent buffers in the same order, so they share one arena.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
     "FED_DIFF",
     "FORWARD_HOLD",
     "BackwardRange",
-    "Section",
+    "LayerRange",
     "diff_buffer",
     "oldest_version",
     "outside_blobs",
-    "section_graph",
-    "section_outputs",
+    "range_graph",
+    "range_outputs",
 ]
 
 FORWARD_HOLD, BACKWARD_HOLD = "forward.hold", "backward.hold"  # names of ops
@@ -46,31 +46,31 @@ FED_BLOB, FED_DIFF = "blob ", "diff of "  # what precedes the name of a blob in 
 
 @dataclass(frozen=True)
 class BackwardRange:
-    """Layers `end` .. `start` by index, run in reverse.
+    """Layers [begin, end) of a net by index, run in reverse.
 
     fed        blobs (versions) whose gradient the host gives
     data_only  gradients of parameters are left out, for example when a pass is repeated
     """
 
-    start: int
+    begin: int
     end: int
     fed: tuple[str, ...] = ()
     data_only: bool = False
 
 
 @dataclass(frozen=True)
-class Section:
-    """Layers `first` .. `last` of a net by index, and the blobs that are held.
+class LayerRange:
+    """Layers [begin, end) of a net by index, those that also run backward, and the blobs that are held.
 
-    data    blobs (versions) to hold to the end of the step; outputs of the section are always held
+    data    blobs (versions) to hold to the end of the step; outputs of the layers are always held
     diffs   names of blobs whose gradient is held to the end of the step
     unfused   blobs (versions), in addition to `data`, whose layer is not fused with their reader
     copied  blobs (versions) that are copied to the host as soon as they are computed
     copied_diffs   names of blobs whose gradient is copied to the host as soon as it is final
     """
 
-    first: int
-    last: int
+    begin: int
+    end: int
     backward: BackwardRange | None = None
     data: tuple[str, ...] = ()
     diffs: tuple[str, ...] = ()
@@ -79,37 +79,38 @@ class Section:
     copied_diffs: tuple[str, ...] = ()
 
 
-def section_graph(net: Net, device: Device, section: Section, *, gradients: bool) -> Graph:
-    """The graph of `section`.  `gradients`: declare the gradients of parameters even if the section computes none."""
-    layers = net.layers[section.first : section.last + 1]
+def range_graph(net: Net, device: Device, layer_range: LayerRange, *, gradients: bool) -> Graph:
+    """The graph of `layer_range`.  `gradients`: declare the gradients of parameters even if no layer computes any."""
+    layers = net.layers[layer_range.begin : layer_range.end]
     names = {node.layer.name for layer in layers for node in layer.nodes}
     nodes = [node for node in op_nodes(net) if node.layers[0].name in names]
-    held = tuple(dict.fromkeys((*section.data, *section_outputs(nodes))))
-    nodes = fuse(nodes, device.fusions, {*held, *section.copied, *section.unfused, *_borders(net, section)})
-    needs = _needs(net, nodes, section)
-    build = _SectionBuilder(net, nodes, device, needs, True)
+    held = tuple(dict.fromkeys((*layer_range.data, *range_outputs(nodes))))
+    nodes = fuse(nodes, device.fusions, {*held, *layer_range.copied, *layer_range.unfused, *_borders(net, layer_range)})
+    needs = _needs(net, nodes, layer_range)
+    build = _RangeBuilder(net, nodes, device, needs, True)
     build.declare(gradients)
     build.feed_outside()
-    build.forward(section.copied)
+    build.forward(layer_range.copied)
     build.hold(FORWARD_HOLD, FORWARD, held, len(nodes) - 1)
-    if section.backward is not None:
-        build.feed_diffs(section.backward.fed)
+    if layer_range.backward is not None:
+        build.feed_diffs(layer_range.backward.fed)
         build.backward()
-        for name in section.copied_diffs:
-            build.copy_diff(name, section.backward)
-        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *build.diffs_of(section.diffs, section.backward)), len(nodes) - 1)
-    return rewrite(build.graph("step" if section.backward else "forward", net_warnings(net)), device)
+        for name in layer_range.copied_diffs:
+            build.copy_diff(name, layer_range.backward)
+        diffs = build.diffs_of(layer_range.diffs, layer_range.backward)
+        build.hold(BACKWARD_HOLD, BACKWARD, (*held, *diffs), len(nodes) - 1)
+    return rewrite(build.graph("step" if layer_range.backward else "forward", net_warnings(net)), device)
 
 
-def section_outputs(nodes: Sequence[OpNode]) -> list[str]:
+def range_outputs(nodes: Sequence[OpNode]) -> list[str]:
     """Blobs of `nodes` that none of them reads."""
     read = {blob for node in nodes if node.tops for blob in node.bottoms}
     return [blob for node in nodes for blob in node.tops if blob not in read]
 
 
-def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
-    """Blobs (versions) that the section reads and that an earlier layer writes."""
-    layers = net.layers[section.first : section.last + 1]
+def outside_blobs(net: Net, layer_range: LayerRange) -> tuple[str, ...]:
+    """Blobs (versions) that the layers read and that an earlier layer writes."""
+    layers = net.layers[layer_range.begin : layer_range.end]
     made = {top for layer in layers for node in layer.nodes for top in node.tops}
     read = (bottom for layer in layers for node in layer.nodes for bottom in node.bottoms)
     return tuple(dict.fromkeys(blob for blob in read if blob not in made))
@@ -117,7 +118,7 @@ def outside_blobs(net: Net, section: Section) -> tuple[str, ...]:
 
 def oldest_version(net: Net, name: str, backward: BackwardRange) -> str | None:
     """The oldest version of blob `name` that the layers of `backward` read or write; None if there is none."""
-    inside = net.layers[backward.end : backward.start + 1]
+    inside = net.layers[backward.begin : backward.end]
     touched = {blob for layer in inside for blob in (*layer.bottoms, *layer.tops)}
     return next((version for version in net.versions[name] if version in touched), None)
 
@@ -131,28 +132,28 @@ def diff_buffer(net: Net, name: str, graph: Graph, backward: BackwardRange) -> s
     return f"{oldest}.diff" if f"{oldest}.diff" in graph.buffers else None
 
 
-def _borders(net: Net, section: Section) -> set[str]:
+def _borders(net: Net, layer_range: LayerRange) -> set[str]:
     """Blobs between a layer with a backward and one without; these layers are not fused."""
-    if section.backward is None:
+    if layer_range.backward is None:
         return set()
-    inside = net.layers[section.backward.end : section.backward.start + 1]
+    inside = net.layers[layer_range.backward.begin : layer_range.backward.end]
     made = {top for layer in inside for node in layer.nodes for top in node.tops}
     read = {bottom for layer in inside for node in layer.nodes for bottom in node.bottoms}
-    return {*section.backward.fed, *(read - made)}
+    return {*layer_range.backward.fed, *(read - made)}
 
 
-def _needs(net: Net, nodes: Sequence[OpNode], section: Section) -> Needs:
-    backward = section.backward
+def _needs(net: Net, nodes: Sequence[OpNode], layer_range: LayerRange) -> Needs:
+    backward = layer_range.backward
     if backward is None:
         return Needs.nothing(nodes)
-    inside = net.layers[backward.end : backward.start + 1]
+    inside = net.layers[backward.begin : backward.end]
     names = {node.layer.name for layer in inside for node in layer.nodes}
     without = {layer.name for node in nodes for layer in node.layers} - names
     return needs_of(net, nodes, force_backward=True, fed=backward.fed, without=without, data_only=backward.data_only)
 
 
-class _SectionBuilder(GraphBuilder):
-    """Builds the ops of a section part by part."""
+class _RangeBuilder(GraphBuilder):
+    """Builds the ops of a range of layers."""
 
     def declare(self, gradients: bool) -> None:
         """Declare all persistent buffers of the net, in its order."""
