@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,17 @@ def add(name: str, text: str, *, saved: str = "", formula: Formula | None = None
             sizes[size] = shapes if isinstance(shapes, list) else [shapes]
     assert name not in CASES, f"two cases are named '{name}'"
     CASES[name] = OpCase(name, text, sizes, saved=frozenset(saved.split()), formula=formula, **more)
+
+
+def cases_of(kind: str, param: str = "", **same: Any) -> Callable[..., None]:
+    """A function that adds cases of a type of layer, given a name, settings of its message `param`, a closed form, and
+    more for add()."""
+
+    def add_case(name: str, settings: str = "", formula: Formula | None = None, **more: Any) -> None:
+        text = f"{param or kind.lower() + '_param'} {{ {settings} }}" if settings else ""
+        add(name, f'type: "{kind}" {text}', formula=formula, **{**same, **more})
+
+    return add_case
 
 
 def number(value: float) -> float:

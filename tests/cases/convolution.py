@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from layermem.layers.images import image_shape
-from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add
+from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add, cases_of
 from tests.op_case import OpCase, Shape
 
 # settings besides num_output, num_output, shape of x
@@ -217,28 +217,25 @@ for _name, _channels, _settings, _size in (
     conv(_name, _channels, f"group: 32 {_settings} bias_term: false", gpu=(128, _channels, _size, _size))
 
 
-def product(name: str, settings: str, **more: Any) -> None:
-    add(name, f'type: "InnerProduct" inner_product_param {{ {settings} }}', **more)
-
-
-product("InnerProduct", "num_output: 5", small=(6, 7))
-product("InnerProduct by quads", "num_output: 12", small=(6, 8))
-product("InnerProduct + ReLU", "num_output: 5", small=(6, 7), relu=True)
-product("InnerProduct by octets + ReLU", "num_output: 16", small=(6, 24), relu=True)
-product("InnerProduct in parts", "num_output: 9", small=(3, 512))
-product("InnerProduct in parts + ReLU", "num_output: 16", small=(3, 512), relu=True)
-product("InnerProduct with a gradient in parts", "num_output: 512", small=(3, 12))
-product("InnerProduct of rows", "num_output: 9", medium=(5, 11))
-product("InnerProduct of images", "num_output: 9", medium=IMAGE)
-product("InnerProduct from axis 2", "num_output: 9 axis: 2", medium=IMAGE)
-product("InnerProduct from axis 3", "num_output: 9 axis: 3", medium=IMAGE)
-product("InnerProduct into an image", "num_output: 9 axis: 3", medium=(4, 6, 1, 1))
-product("InnerProduct from five axes", "num_output: 9 axis: 3", medium=(2, 3, 4, 5, 6))
-product("InnerProduct of images, transposed", "num_output: 9 transpose: true bias_term: false", medium=IMAGE)
-product("InnerProduct, transposed", "num_output: 9 transpose: true", medium=(5, 11))
+InnerProduct = cases_of("InnerProduct", "inner_product_param")
+InnerProduct("InnerProduct", "num_output: 5", small=(6, 7))
+InnerProduct("InnerProduct by quads", "num_output: 12", small=(6, 8))
+InnerProduct("InnerProduct + ReLU", "num_output: 5", small=(6, 7), relu=True)
+InnerProduct("InnerProduct by octets + ReLU", "num_output: 16", small=(6, 24), relu=True)
+InnerProduct("InnerProduct in parts", "num_output: 9", small=(3, 512))
+InnerProduct("InnerProduct in parts + ReLU", "num_output: 16", small=(3, 512), relu=True)
+InnerProduct("InnerProduct with a gradient in parts", "num_output: 512", small=(3, 12))
+InnerProduct("InnerProduct of rows", "num_output: 9", medium=(5, 11))
+InnerProduct("InnerProduct of images", "num_output: 9", medium=IMAGE)
+InnerProduct("InnerProduct from axis 2", "num_output: 9 axis: 2", medium=IMAGE)
+InnerProduct("InnerProduct from axis 3", "num_output: 9 axis: 3", medium=IMAGE)
+InnerProduct("InnerProduct into an image", "num_output: 9 axis: 3", medium=(4, 6, 1, 1))
+InnerProduct("InnerProduct from five axes", "num_output: 9 axis: 3", medium=(2, 3, 4, 5, 6))
+InnerProduct("InnerProduct of images, transposed", "num_output: 9 transpose: true bias_term: false", medium=IMAGE)
+InnerProduct("InnerProduct, transposed", "num_output: 9 transpose: true", medium=(5, 11))
 
 conv("Convolution 2x2", 3, "kernel_size: 2 pad: 1", medium=SLIVER)
-product("InnerProduct without bias", "num_output: 7 bias_term: false", medium=SLIVER)
+InnerProduct("InnerProduct without bias", "num_output: 7 bias_term: false", medium=SLIVER)
 
 
 def add_epilogues(name: str, *, residual: bool) -> None:

@@ -2,41 +2,33 @@
 
 from typing import Any
 
-from tests.cases.base import BATCH, CLIP, IMAGE, ODD, PIXELS, ROWS, add
+from tests.cases.base import BATCH, CLIP, IMAGE, ODD, PIXELS, ROWS, add, cases_of
 
-
-def reduction(name: str, settings: str, **more: Any) -> None:
-    add(name, f'type: "Reduction" reduction_param {{ {settings} }}', **more)
-
-
+Reduction, ArgMax = cases_of("Reduction"), cases_of("ArgMax")
 for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):
     for _axis in (0, 1, 2, 3):
-        reduction(
+        Reduction(
             f"Reduction {_operation} from axis {_axis}",
             f"operation: {_operation} axis: {_axis} coeff: 0.7",
             medium=IMAGE,
         )
-reduction("Reduction of long rows", "axis: 1", medium=(3, 40001))
-reduction("Reduction SUM", "axis: 1", small=ODD)
-reduction("Reduction ASUM", "operation: ASUM axis: 2", small=ODD)
-reduction("Reduction SUMSQ", "operation: SUMSQ", small=ODD)
-reduction("Reduction of five axes to four", "axis: 4", small=(2, 3, 2, 2, 3), medium=CLIP)
-reduction("Reduction of items", "operation: SUMSQ axis: 1", timing=BATCH)
-reduction("Reduction of pixels", "axis: 2", timing=BATCH)
+Reduction("Reduction of long rows", "axis: 1", medium=(3, 40001))
+Reduction("Reduction SUM", "axis: 1", small=ODD)
+Reduction("Reduction ASUM", "operation: ASUM axis: 2", small=ODD)
+Reduction("Reduction SUMSQ", "operation: SUMSQ", small=ODD)
+Reduction("Reduction of five axes to four", "axis: 4", small=(2, 3, 2, 2, 3), medium=CLIP)
+Reduction("Reduction of items", "operation: SUMSQ axis: 1", timing=BATCH)
+Reduction("Reduction of pixels", "axis: 2", timing=BATCH)
 
 
-def argmax(name: str, settings: str, **more: Any) -> None:
-    add(name, f'type: "ArgMax" argmax_param {{ {settings} }}', **more)
-
-
-argmax("ArgMax", "", medium=(5, 40))
-argmax("ArgMax 2 of items", "top_k: 2", small=ODD)
-argmax("ArgMax 3 of channels", "axis: 1 top_k: 3", medium=IMAGE)
-argmax("ArgMax 7 of rows", "axis: 2 top_k: 7 out_max_val: true", medium=IMAGE)
-argmax("ArgMax 4 of items, with values", "top_k: 4 out_max_val: true", medium=IMAGE)
-argmax("ArgMax 1 of items", "top_k: 1", medium=IMAGE)
-argmax("ArgMax of 21", "axis: 1", timing=PIXELS)
-argmax("ArgMax 5 of 1000", "top_k: 5", timing=ROWS)
+ArgMax("ArgMax", "", medium=(5, 40))
+ArgMax("ArgMax 2 of items", "top_k: 2", small=ODD)
+ArgMax("ArgMax 3 of channels", "axis: 1 top_k: 3", medium=IMAGE)
+ArgMax("ArgMax 7 of rows", "axis: 2 top_k: 7 out_max_val: true", medium=IMAGE)
+ArgMax("ArgMax 4 of items, with values", "top_k: 4 out_max_val: true", medium=IMAGE)
+ArgMax("ArgMax 1 of items", "top_k: 1", medium=IMAGE)
+ArgMax("ArgMax of 21", "axis: 1", timing=PIXELS)
+ArgMax("ArgMax 5 of 1000", "top_k: 5", timing=ROWS)
 
 # -- scores and losses ---------------------------------------------------------------------------------------------
 
@@ -111,31 +103,12 @@ labelled("HingeLoss of 1000", 'type: "HingeLoss"', 1000, timing=[ROWS, ROWS[:1]]
 labelled("HingeLoss of images", 'type: "HingeLoss" hinge_loss_param { norm: L2 }', 210, medium=[IMAGE, (2,)])
 labelled("MultinomialLogisticLoss", 'type: "MultinomialLogisticLoss"', 210, positive=True, medium=[IMAGE, (2,)])
 labelled("MultinomialLogisticLoss of three", 'type: "MultinomialLogisticLoss"', 3, positive=True, small=[(5, 3), (5,)])
-add("SmoothL1Loss", 'type: "SmoothL1Loss"', small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
-add(
-    "SmoothL1Loss, weighted",
-    'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 1.5 }',
-    small=[ODD] * 4,
-    medium=[IMAGE] * 4,
-)
-add("SmoothL1Loss, weighted inside", 'type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', medium=[(5, 8)] * 3)
-CONTRASTIVE = {"labels": 2, "tolerance": 3e-4}  # Caffe divides by d + 1e-4 where the derivative has d
-add(
-    "ContrastiveLoss",
-    'type: "ContrastiveLoss"',
-    small=[(9, 35), (9, 35), (9,)],
-    timing=[ROWS, ROWS, ROWS[:1]],
-    **CONTRASTIVE,
-)
-add(
-    "ContrastiveLoss of margin 6",
-    'type: "ContrastiveLoss" contrastive_loss_param { margin: 6 }',
-    medium=[(8, 20), (8, 20), (8,)],
-    **CONTRASTIVE,
-)
-add(
-    "ContrastiveLoss, legacy",
-    'type: "ContrastiveLoss" contrastive_loss_param { margin: 36 legacy_version: true }',
-    medium=[(8, 20), (8, 20), (8,)],
-    **CONTRASTIVE,
-)
+SmoothL1Loss = cases_of("SmoothL1Loss", "smooth_l1_loss_param")
+SmoothL1Loss("SmoothL1Loss", "", small=[ODD, ODD], medium=[(4, 6), (4, 6)], timing=[BATCH, BATCH])
+SmoothL1Loss("SmoothL1Loss, weighted", "sigma: 1.5", small=[ODD] * 4, medium=[IMAGE] * 4)
+SmoothL1Loss("SmoothL1Loss, weighted inside", "sigma: 3", medium=[(5, 8)] * 3)
+# Caffe divides by d + 1e-4 where the derivative has d
+ContrastiveLoss = cases_of("ContrastiveLoss", "contrastive_loss_param", labels=2, tolerance=3e-4)
+ContrastiveLoss("ContrastiveLoss", "", small=[(9, 35), (9, 35), (9,)], timing=[ROWS, ROWS, ROWS[:1]])
+ContrastiveLoss("ContrastiveLoss of margin 6", "margin: 6", medium=[(8, 20), (8, 20), (8,)])
+ContrastiveLoss("ContrastiveLoss, legacy", "margin: 36 legacy_version: true", medium=[(8, 20), (8, 20), (8,)])

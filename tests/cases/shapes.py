@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add
+from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add, cases_of
 from tests.op_case import Draw, Shape
 
-SHUFFLE = 'type: "ShuffleChannel" shuffle_channel_param {{ group: {} }}'
-PERMUTE = 'type: "Permute" permute_param {{ {} }}'
+Tile, Permute, Reorg, Upsample = cases_of("Tile"), cases_of("Permute"), cases_of("Reorg"), cases_of("Upsample")
+PriorBox, Crop, Interp = cases_of("PriorBox", "prior_box_param"), cases_of("Crop"), cases_of("Interp")
+ShuffleChannel = cases_of("ShuffleChannel", "shuffle_channel_param")
 add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
 add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
 add("Concat of rows", 'type: "Concat" concat_param { axis: 2 }', medium=[IMAGE, (2, 6, 2, 5)])
@@ -19,35 +20,35 @@ add("Flatten, a view", 'type: "Flatten"', medium=(3, 5, 1, 1))
 add("Reshape", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 5 dim: 3 dim: 3 } }', small=ODD)
 add("Reshape of rows", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=(2, 210))
 add("Reshape of images", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=IMAGE)
-add("Tile of two", 'type: "Tile" tile_param { tiles: 2 }', small=ODD)
-add("Tile by quads", 'type: "Tile" tile_param { tiles: 2 }', small=QUADS)
-add("Tile of three", 'type: "Tile" tile_param { tiles: 3 }', medium=IMAGE)
-add("Tile", 'type: "Tile" tile_param { tiles: 4 }', timing=BATCH)
-add("Tile of images", 'type: "Tile" tile_param { axis: 0 tiles: 2 }', medium=IMAGE)
-add("Tile of rows", 'type: "Tile" tile_param { axis: 2 tiles: 65 }', medium=(2, 3, 1, 4))
-add("Tile of one number", 'type: "Tile" tile_param { axis: 1 tiles: 40 }', medium=(7, 1))
-add(
+Tile("Tile of two", "tiles: 2", small=ODD)
+Tile("Tile by quads", "tiles: 2", small=QUADS)
+Tile("Tile of three", "tiles: 3", medium=IMAGE)
+Tile("Tile", "tiles: 4", timing=BATCH)
+Tile("Tile of images", "axis: 0 tiles: 2", medium=IMAGE)
+Tile("Tile of rows", "axis: 2 tiles: 65", medium=(2, 3, 1, 4))
+Tile("Tile of one number", "axis: 1 tiles: 40", medium=(7, 1))
+Permute(
     "Permute to the back",
-    PERMUTE.format("order: 0 order: 2 order: 3 order: 1"),
+    "order: 0 order: 2 order: 3 order: 1",
     small=ODD,
     **BIG,
     formula=lambda x: x.transpose(0, 2, 3, 1),
 )
-add("Permute of items", PERMUTE.format("order: 1"), small=QUADS, formula=lambda x: x.transpose(1, 0, 2, 3))
-add(
+Permute("Permute of items", "order: 1", small=QUADS, formula=lambda x: x.transpose(1, 0, 2, 3))
+Permute(
     "Permute of five axes",
-    PERMUTE.format("order: 0 order: 2 order: 1"),
+    "order: 0 order: 2 order: 1",
     medium=(2, 3, 4, 2, 3),
     formula=lambda x: x.transpose(0, 2, 1, 3, 4),
 )
-add("Permute, a view", PERMUTE.format(""), small=ODD, formula=lambda x: x)
-add("Reorg", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
-add("Reorg of one block", 'type: "Reorg" reorg_param { stride: 2 }', small=(2, 4, 2, 2))
-add("Reorg, back", 'type: "Reorg" reorg_param { stride: 2 reverse: true }', small=(2, 8, 3, 5))
-add("Reorg of YOLO v2", 'type: "Reorg" reorg_param { stride: 2 }', timing=(16, 64, 26, 26))
-add(
+Permute("Permute, a view", "", small=ODD, formula=lambda x: x)
+Reorg("Reorg", "stride: 2", small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
+Reorg("Reorg of one block", "stride: 2", small=(2, 4, 2, 2))
+Reorg("Reorg, back", "stride: 2 reverse: true", small=(2, 8, 3, 5))
+Reorg("Reorg of YOLO v2", "stride: 2", timing=(16, 64, 26, 26))
+Upsample(
     "Upsample",
-    'type: "Upsample" upsample_param { scale: 2 }',
+    "scale: 2",
     small=ODD,
     medium=IMAGE,
     timing=(16, 128, 26, 26),
@@ -66,19 +67,11 @@ def places(plane: int) -> Draw:
     return draw
 
 
-add(
-    "Upsample by a mask",
-    'type: "Upsample" upsample_param { scale: 2 pad_out_h: true }',
-    medium=[(2, 5, 3, 2)] * 2,
-    drawn={1: places(5 * 4)},
+Upsample("Upsample by a mask", "scale: 2 pad_out_h: true", medium=[(2, 5, 3, 2)] * 2, drawn={1: places(5 * 4)})
+Upsample(
+    "Upsample by a mask of quads", "upsample_h: 5 upsample_w: 9", medium=[(2, 36, 3, 4)] * 2, drawn={1: places(5 * 9)}
 )
-add(
-    "Upsample by a mask of quads",
-    'type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 9 }',
-    medium=[(2, 36, 3, 4)] * 2,
-    drawn={1: places(5 * 9)},
-)
-add("Upsample by 3 of quads", 'type: "Upsample" upsample_param { scale: 3 }', small=QUADS)
+Upsample("Upsample by 3 of quads", "scale: 3", small=QUADS)
 add(
     "Axpy",
     'type: "Axpy"',
@@ -88,28 +81,27 @@ add(
     formula=lambda a, x, b: a[..., None, None] * x + b,
 )
 add("Axpy of quads", 'type: "Axpy"', small=[(2, 4, 1, 1), QUADS, QUADS])
-PRIOR = 'type: "PriorBox" prior_box_param {{ min_size: 3.5 {} }}'
-add(
+PriorBox(
     "PriorBox",
-    PRIOR.format("max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]"),
+    "min_size: 3.5 max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]",
     small=[ODD, (2, 3, 20, 15)],
     medium=[IMAGE, (2, 3, 300, 200)],
 )
-add("PriorBox of 8732", PRIOR.format("aspect_ratio: 2 clip: true img_size: 300"), timing=(1, 1, 54, 54))
-add("ShuffleChannel", SHUFFLE.format(2), medium=IMAGE, timing=BATCH)
-add("ShuffleChannel of quads", SHUFFLE.format(2), small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
+PriorBox("PriorBox of 8732", "min_size: 3.5 aspect_ratio: 2 clip: true img_size: 300", timing=(1, 1, 54, 54))
+ShuffleChannel("ShuffleChannel", "group: 2", medium=IMAGE, timing=BATCH)
+ShuffleChannel("ShuffleChannel of quads", "group: 2", small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
 add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
 add("HDF5Output", 'type: "HDF5Output" hdf5_output_param { file_name: "f" }', medium=[IMAGE, (2,)])
 add("Silence", 'type: "Silence"', medium=IMAGE)
-add("Crop", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[ODD, (2, 3, 3, 2)])
-add("Crop by quads", 'type: "Crop" crop_param { axis: 2 offset: 1 }', small=[QUADS, (2, 4, 3, 2)])
-add("Crop of images", 'type: "Crop" crop_param { offset: 1 }', medium=[IMAGE, (2, 6, 5, 3)])
-add("Crop by 3", 'type: "Crop" crop_param { offset: 3 }', timing=[BATCH, (64, 64, 50, 50)])
-add("Interp to 7 x 2", 'type: "Interp" interp_param { height: 7 width: 2 }', small=ODD)
-add("Interp by quads", 'type: "Interp" interp_param { height: 3 width: 5 }', small=QUADS)
-add("Interp to 9 x 8", 'type: "Interp" interp_param { height: 9 width: 8 }', medium=IMAGE)
-add("Interp x 8", 'type: "Interp" interp_param { height: 473 width: 473 }', timing=(4, 21, 60, 60))
-add("Interp x 2", 'type: "Interp" interp_param { height: 111 width: 111 }', timing=(16, 64, 56, 56))
+Crop("Crop", "axis: 2 offset: 1", small=[ODD, (2, 3, 3, 2)])
+Crop("Crop by quads", "axis: 2 offset: 1", small=[QUADS, (2, 4, 3, 2)])
+Crop("Crop of images", "offset: 1", medium=[IMAGE, (2, 6, 5, 3)])
+Crop("Crop by 3", "offset: 3", timing=[BATCH, (64, 64, 50, 50)])
+Interp("Interp to 7 x 2", "height: 7 width: 2", small=ODD)
+Interp("Interp by quads", "height: 3 width: 5", small=QUADS)
+Interp("Interp to 9 x 8", "height: 9 width: 8", medium=IMAGE)
+Interp("Interp x 8", "height: 473 width: 473", timing=(4, 21, 60, 60))
+Interp("Interp x 2", "height: 111 width: 111", timing=(16, 64, 56, 56))
 
 # -- rows of a table -----------------------------------------------------------------------------------------------
 

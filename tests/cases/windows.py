@@ -5,39 +5,35 @@ from typing import Any
 import numpy as np
 
 from tests.cases.activation import relu
-from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SLIVER, add
+from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SLIVER, add, cases_of
 from tests.op_case import Draw, Formula, Shape
 
-
-def pool(name: str, settings: str, **more: Any) -> None:
-    add(name, f'type: "Pooling" pooling_param {{ {settings} }}', **more)
-
-
-pool("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu=MAPS)
-pool("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
-pool("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
-pool("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
-pool("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
+Pooling = cases_of("Pooling")
+Pooling("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu=MAPS)
+Pooling("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+Pooling("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
+Pooling("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
+Pooling("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
 add(
     "Pooling MAX and its mask",
     'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
     small=ODD,
     medium=IMAGE,
 )
-pool("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
-pool("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
-pool(
+Pooling("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
+Pooling("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
+Pooling(
     "Pooling STOCHASTIC of maps",
     "pool: STOCHASTIC global_pooling: true",
     medium=(1, 3, 19, 17),
     small=(1, 3, 19, 17),
     positive=True,
 )
-pool("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
-pool("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
-pool("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
-pool("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
-pool("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
+Pooling("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
+Pooling("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
+Pooling("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+Pooling("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
+Pooling("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
 
 
 def regions(items: int, pixels: int) -> Draw:
@@ -76,14 +72,11 @@ for _size, _g, _k, _scale, _shapes in (
     )
 
 
-def im2col(name: str, settings: str, **more: Any) -> None:
-    add(name, f'type: "Im2col" convolution_param {{ {settings} }}', **more)
-
-
-im2col("Im2col", "kernel_size: 2", small=ODD, timing=BATCH)
-im2col("Im2col 3x3/2, padded", "kernel_size: 3 stride: 2 pad: 1", small=QUADS, medium=IMAGE)
-im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0 stride: 1", medium=IMAGE)
-im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
+Im2col = cases_of("Im2col", "convolution_param")
+Im2col("Im2col", "kernel_size: 2", small=ODD, timing=BATCH)
+Im2col("Im2col 3x3/2, padded", "kernel_size: 3 stride: 2 pad: 1", small=QUADS, medium=IMAGE)
+Im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0 stride: 1", medium=IMAGE)
+Im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
 
 
 def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
