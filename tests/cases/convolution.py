@@ -7,8 +7,9 @@ from layermem.layers.images import image_shape
 from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add, cases_of
 from tests.op_case import OpCase, Shape
 
-# settings besides num_output, num_output, shape of x
-CONV_EDGES = {
+Edge = tuple[str, int, Shape]  # settings besides num_output, num_output, shape of x
+
+CONV_EDGES: dict[str, Edge] = {
     "one by one": ("kernel_size: 1", 20, (2, 36, 7, 13)),
     "one by one, strided": ("kernel_size: 1 stride: 2", 72, (1, 20, 13, 7)),
     "three by three": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
@@ -47,12 +48,57 @@ RELU_EDGES = {
     "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
 }
 
+# The same, for groups of one channel.
+DEPTHWISE = {
+    "3x3": ("kernel_size: 3 pad: 1 group: 36", 36, (2, 36, 9, 7)),
+    "3x3, one pixel": ("kernel_size: 3 pad: 1 group: 8", 8, (3, 8, 1, 1)),
+    "3x3 without pad": ("kernel_size: 3 group: 4", 4, (2, 4, 6, 11)),
+    "3x3 in a wide pad": ("kernel_size: 3 pad: 4 group: 4", 4, (1, 4, 3, 2)),
+    "3x3 of many strips": ("kernel_size: 3 pad: 1 group: 4", 4, (1, 4, 21, 34)),
+    "3x3/2": ("kernel_size: 3 pad: 1 stride: 2 group: 40", 40, (2, 40, 8, 9)),
+    "3x3/2 without pad": ("kernel_size: 3 stride: 2 group: 4", 4, (2, 4, 9, 6)),
+    "3x3/2 in a wide pad": ("kernel_size: 3 pad: 5 stride: 2 group: 4", 4, (1, 4, 4, 3)),
+    "5x5": ("kernel_size: 5 pad: 2 group: 12", 12, (2, 12, 7, 9)),
+    "5x5 in a narrow pad": ("kernel_size: 5 pad_h: 0 pad_w: 1 group: 4", 4, (1, 4, 8, 13)),
+    "5x5/2": ("kernel_size: 5 pad: 2 stride: 2 group: 8", 8, (2, 8, 9, 10)),
+    "5x5/2 in an odd pad": ("kernel_size: 5 pad: 3 stride: 2 group: 36", 36, (1, 36, 5, 6)),
+    "one by one": ("kernel_size: 1 group: 8", 8, (2, 8, 5, 3)),
+    "strides of two kinds": ("kernel_size: 3 pad: 1 stride_h: 2 stride_w: 1 group: 8", 8, (2, 8, 7, 6)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3 group: 8", 8, (1, 8, 10, 9)),
+    "dilated": ("kernel_size: 3 pad: 2 dilation: 2 group: 8", 8, (2, 8, 9, 7)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2 group: 4", 4, (1, 4, 9, 8)),
+    "dilation prime to the stride": ("kernel_size: 3 pad: 3 dilation: 3 stride: 2 group: 4", 4, (1, 4, 11, 9)),
+    "taps of several blocks": ("kernel_h: 2 kernel_w: 9 pad: 1 group: 4", 4, (1, 4, 4, 12)),
+    "odd channels": ("kernel_size: 3 pad: 1 group: 35", 35, (2, 35, 5, 6)),
+    "two outputs a group": ("kernel_size: 3 pad: 1 stride: 2 group: 20", 40, (2, 20, 7, 5)),
+    "four outputs a group": ("kernel_size: 2 dilation: 2 group: 10", 40, (1, 10, 6, 5)),
+}
+
+# The same, for groups of a few channels, by their number and the stride.
+GROUPED = {
+    "4": ("kernel_size: 3 group: 18 pad: 1", 72, (2, 72, 3, 15)),  # three blocks, two warps; strips of 7, 7 and 1
+    "4/2": ("kernel_size: 3 group: 3 pad: 1 stride: 2", 12, (1, 12, 9, 10)),
+    "4/2 in a wide pad": ("kernel_size: 3 group: 2 pad: 4 stride: 2", 8, (1, 8, 4, 3)),
+    "8": ("kernel_size: 3 group: 5 pad_h: 0 pad_w: 2", 40, (2, 40, 5, 8)),
+    "8/2": ("kernel_size: 3 group: 2 stride: 2", 16, (1, 16, 6, 9)),
+    "16": ("kernel_size: 3 group: 3 pad: 1", 48, (1, 48, 3, 9)),
+    "16/2": ("kernel_size: 3 group: 2 pad: 1 stride: 2", 32, (1, 32, 5, 4)),
+}
+
 # precision -> bound of forward and data gradient, of the weight gradient's long sums, and a lower bound of the error
 PRECISION_BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
 
 
 def conv_text(outputs: int, settings: str, kind: str = "Convolution", more: str = "") -> str:
     return f'type: "{kind}" {more} convolution_param {{ num_output: {outputs} {settings} }}'
+
+
+def edge_layer(edge: Edge, kind: str = "Convolution", more: str = "") -> tuple[str, Shape]:
+    """The text of a layer, and the shape of its bottom; a Deconvolution has the shapes of bottom and top swapped."""
+    settings, outputs, shape = edge
+    if kind == "Deconvolution":
+        outputs, shape = shape[1], (shape[0], outputs, *shape[2:])
+    return conv_text(outputs, f"{settings} {more}", kind), shape
 
 
 def edge_case(name: str, kind: str = "Convolution", *, bias: bool = False, **more: Any) -> OpCase:
