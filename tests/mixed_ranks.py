@@ -5,7 +5,7 @@ of axes has to handle two orders.  Sizes are chosen so that a wrong order shows.
 
     KINDS               names of families of layers
     mixed(kind, rank)   layers of a family whose first operand has `rank` axes
-    FIXED               types of layers in no family: their operands have fixed numbers of axes, as in tests/cases.py,
+    FIXED               types of layers in no family: their operands have fixed numbers of axes, as in tests/cases,
                         or they compute nothing
 """
 

@@ -1,4 +1,4 @@
-"""The cases of tests/cases.py: a layer or a record, its operands, and random values for them."""
+"""The cases of tests/cases: a layer or a record, its operands, and random values for them."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_links_lead_somewhere(page):
     "page", [page for page in PAGES if page.name != "reliability.md"], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_paths_exist(page):
-    """Words in backticks that look like a path of the repository, such as `schedule/lower.py` or `tests/cases.py`."""
+    """Words in backticks that look like a path of the repository, such as `schedule/lower.py` or `tests/nets.py`."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for tool in re.findall(r"\btools/\w+\.py", page.read_text()):
         assert (ROOT / tool).exists(), tool

@@ -1,6 +1,6 @@
 """Times ops on the cpu device: every kind of layer compared with a copy of memory, convolutions also with PyTorch.
 
-    python tools/bench_ops_cpu.py                            # the layers of tests/cases.py, larger than any cache
+    python tools/bench_ops_cpu.py                            # the layers of tests/cases, larger than any cache
     python tools/bench_ops_cpu.py --only Softmax LRN         # layers whose names contain one of these words
     python tools/bench_ops_cpu.py --net resnet50:16          # every shape of a convolution in a net of prototxt/
     python tools/bench_ops_cpu.py --net c3d:2                # the 3 x 3 x 3 convolutions of C3D
@@ -198,7 +198,7 @@ def copy_rate(rounds: int) -> float:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", action="append", metavar="NAME:BATCH", help="convolutions of a net (may be repeated)")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="layers of tests/cases.py")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="layers of tests/cases")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each op (5)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
     parser.add_argument("--isa", default="auto", help="instruction set: base, avx2, avx512 or auto")

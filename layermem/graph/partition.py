@@ -29,6 +29,17 @@ from layermem.ops import CARRY, OPEN, WHOLE, Along, BatchSlice, Fill, OpRecord, 
 PIECE, VIEW, UNCUT = "piece", "view", "uncut"  # how a piece of an op uses a buffer
 
 
+@dataclass(frozen=True)
+class Choices:
+    """The functions that choose among partitions by their bytes: those of planning/partition_choices.py, which states
+    their arguments."""
+
+    most_part_bytes: Callable[[int, int, int], int]
+    part_items: Callable[[int, int, int], int]
+    runs_in_parts: Callable[[int, int], bool]
+    sums_once: Callable[[int, Sequence[int | None]], bool]
+
+
 class Axis:
     """An axis of one graph; a subclass defines its pieces.
 

@@ -29,7 +29,7 @@ from layermem.graph.batch_norm_passes import in_two_passes
 from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, SLICE, STASH, UPDATE, Buffer, Graph, Op, unique
-from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Partition
+from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Choices, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
 from layermem.utils.similar import did_you_mean
 
@@ -70,7 +70,12 @@ class Cut:
 
 
 def sliced_graph(
-    net: Net, make: Callable[[Net], Graph], cut: Cut, device: Device, with_items: Callable[[int], Net] | None = None
+    net: Net,
+    make: Callable[[Net], Graph],
+    cut: Cut,
+    device: Device,
+    choices: Choices,
+    with_items: Callable[[int], Net] | None = None,
 ) -> Graph:
     """The graph that `make` returns for `net`, cut into slices; InputError, with the layer and its line, if it cannot
     be cut.  `with_items` replaces the method of `net`: a caller with many cuts may cache its results."""
@@ -89,7 +94,7 @@ def sliced_graph(
     try:
         whole = make(net)
         nodes = _nodes(whole, cut, {node.layer.name: layer.name for layer in net.layers for node in layer.nodes})
-        return _slice_graph(whole, make(small), cut, nodes, device, net.items)
+        return _slice_graph(whole, make(small), cut, nodes, device, choices, net.items)
     except InputError as error:
         raise net.placed(error) from None
 
@@ -99,10 +104,12 @@ def whole_name(name: str) -> str:
     return SLICE.sub("", name)
 
 
-def _slice_graph(whole: Graph, small: Graph, cut: Cut, nodes: range, device: Device, items: int) -> Graph:
+def _slice_graph(
+    whole: Graph, small: Graph, cut: Cut, nodes: range, device: Device, choices: Choices, items: int
+) -> Graph:
     """`whole`, with a batch of `items`, in slices; `small` is the same graph with items / cut.count items."""
     whole, small = (in_two_passes(graph, nodes[0], nodes[-1], device) for graph in (whole, small))
-    return replace(_Slices(whole, small, cut, nodes, items, device).partition().in_order(), slices=str(cut))
+    return replace(_Slices(whole, small, cut, nodes, items, device, choices).partition().in_order(), slices=str(cut))
 
 
 def _nodes(graph: Graph, cut: Cut, layer_of: Mapping[str, str]) -> range:
@@ -135,8 +142,11 @@ class Items(Axis):
 class _Slices(Items):
     """The items of the batch of `whole` in the slices of a cut; `small` is the graph of one slice's items."""
 
-    def __init__(self, whole: Graph, small: Graph, cut: Cut, nodes: range, items: int, device: Device):
-        self.whole, self.small, self.cut, self.nodes, self.device = whole, small, cut, nodes, device
+    def __init__(
+        self, whole: Graph, small: Graph, cut: Cut, nodes: range, items: int, device: Device, choices: Choices
+    ):
+        self.whole, self.small, self.cut, self.nodes = whole, small, cut, nodes
+        self.device, self.choices = device, choices
         self.parts = BatchSlice(0, items, items).in_parts(cut.count)
         backward = whole.of_kind(BACKWARD)
         self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
@@ -228,8 +238,7 @@ class _Slices(Items):
     def _late_sums(self, region: Collection[str]) -> set[str]:
         """Names of ops of `region` that run once, after the slices, on whole operands.  They sum only gradients, and
             continue the complete sum of another layer, for example of a shared weight
-            or have operands with no more bytes than the carries of slices: many weights, and few images
-            or cannot be summed slice by slice on this device
+            or had better run once, by the bytes of their operands and carries (Choices.sums_once)
         Ops that later add to these gradients run once as well."""
         sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in region}
         fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}
@@ -243,7 +252,7 @@ class _Slices(Items):
                 name in ended or (name in begun and self._goes_on(op, role)) for role, name in gradients.items()
             )
             may_be_late = gradients and fixed.isdisjoint(gradients.values())
-            if waits or (may_be_late and self._better_whole(op, gradients, outside)):
+            if waits or (may_be_late and self._sums_once(op, gradients, outside)):
                 late.add(op.name)
                 ended.update(gradients.values())
             else:
@@ -262,15 +271,15 @@ class _Slices(Items):
         record = self._record_of_slice(op) if role in op.accumulates else None
         return record is not None and self.device.sums_in_place(record, op.step, role, True)
 
-    def _better_whole(self, op: Op, gradients: Collection[str], outside: Collection[str]) -> bool:
-        """Whether those operands of `op` that could be divided take no more bytes than the carries of slices;
+    def _sums_once(self, op: Op, gradients: Collection[str], outside: Collection[str]) -> bool:
+        """What is chosen by the bytes of those operands of `op` that could be divided, and of the carries of slices;
         `outside`: buffers that ops outside the region touch."""
         record = self._record_of_slice(op)
         if record is None or self.along(op).scattered:
             return False
         carried = [self.device.carry_bytes(record, op.step, role) for role in gradients]
         nbytes = sum(self.whole.buffers[b].nbytes for b in self._operands(op) if b not in outside)
-        return any(each is None for each in carried) or nbytes <= sum(each or 0 for each in carried)
+        return self.choices.sums_once(nbytes, carried)
 
     def _operands(self, op: Op) -> list[str]:
         return [b for b in unique(op.reads) if not self.whole.buffers[b].persistent]

@@ -18,6 +18,7 @@ from layermem.graph.bands import ROWS, BandedWeights, Bands
 from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
+from layermem.graph.partition import Choices
 from layermem.graph.rewrite import rewrite
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.storage import Storage
@@ -63,15 +64,17 @@ class MakeStep(Protocol):
 class GraphMakers:
     """The functions that make the graphs of a training step.
 
-    step    makes the step of `net`, or of the same net with fewer items
-    update  makes the graph of updates, if gradients are held over several steps
-    test    makes the forward pass of one of `tests`
-    share   turns all graphs into the graphs of one rank (sharing.py)
+    step     makes the step of `net`, or of the same net with fewer items
+    choices  chooses among partitions by their bytes
+    update   makes the graph of updates, if gradients are held over several steps
+    test     makes the forward pass of one of `tests`
+    share    turns all graphs into the graphs of one rank (sharing.py)
     """
 
     net: Net
     device: Device
     step: MakeStep
+    choices: Choices
     update: Callable[[], Graph] | None = None
     tests: Sequence[Net] = ()
     test: MakeStep | None = None
@@ -91,10 +94,10 @@ class StepSlicer:
     """The training step of a net in any slices, each made once; its test nets run in the same slices."""
 
     def __init__(self, makers: GraphMakers):
-        self._makers, self.net, self._device = makers, makers.net, makers.device
+        self._makers, self.net, self._device, self._choices = makers, makers.net, makers.device, makers.choices
         self._of_one_machine = (makers.step(makers.net), *makers.beside())
-        self._storages = [Storage(each, makers.forward, makers.device) for each in makers.tests]
-        self._storage = Storage(makers.net, self._shared_step, makers.device)
+        self._storages = [Storage(each, makers.forward, makers.device, makers.choices) for each in makers.tests]
+        self._storage = Storage(makers.net, self._shared_step, makers.device, makers.choices)
         self.whole, *others = self._stored(makers.share(self._of_one_machine))
         self.beside = tuple(others)
         self._with_items = cache(makers.net.with_items)
@@ -108,7 +111,7 @@ class StepSlicer:
         alone = self._of_one_machine[0]
         if self._storage.has(alone):
             return self.whole
-        return self._finished(alone, Storage(self.net, self._makers.step, self._device))
+        return self._finished(alone, Storage(self.net, self._makers.step, self._device, self._choices))
 
     @property
     def items(self) -> int:
@@ -153,7 +156,8 @@ class StepSlicer:
             return self._in_bands(net, slices.bands)
 
         cut = slices.cut
-        step = make(self.net) if cut is None else sliced_graph(self.net, make, cut, self._device, self._with_items)
+        how = self._device, self._choices
+        step = make(self.net) if cut is None else sliced_graph(self.net, make, cut, *how, self._with_items)
         beside = self._of_one_machine[1:]
         if slices.bands:
             beside = tuple(self._divide(graph, slices.bands) for graph in self._makers.beside(_layers(slices.bands)))
@@ -173,7 +177,7 @@ class StepSlicer:
             return whole if each is net else self._divide(self._makers.forward(each, _layers(bands)), bands)
 
         try:
-            return sliced_graph(net, make, replace(cut, count=count), self._device)
+            return sliced_graph(net, make, replace(cut, count=count), self._device, self._choices)
         except InputError:
             return whole
 

@@ -36,7 +36,7 @@ from layermem.graph.batch_norm_passes import NORMS, in_two_passes
 from layermem.graph.device import Device
 from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, STASH, Buffer, Graph, Op, Operand, Pass
-from layermem.graph.partition import UNCUT, VIEW, Partition
+from layermem.graph.partition import UNCUT, VIEW, Choices, Partition
 from layermem.graph.slices import Items, whole_name
 from layermem.layers.base import has_gradient
 from layermem.ops import (
@@ -63,10 +63,11 @@ class Storage:
     """Rewrites the graphs of a net for the device's storage of activations.
 
     net, make   the net of the graphs, and the function that makes the graph of the same net with another batch
+    choices     whether an op runs in parts, and of how many items
     """
 
-    def __init__(self, net: Net, make: Callable[[Net], Graph], device: Device):
-        self.net, self._make, self.device = net, make, device
+    def __init__(self, net: Net, make: Callable[[Net], Graph], device: Device, choices: Choices):
+        self.net, self._make, self.device, self.choices = net, make, device, choices
         self._parts: dict[int, _PartGraph | None] = {net.items: None}
         self._made: dict[int, tuple[Graph, Graph]] = {}  # by identity of the graph, which the value keeps alive
 
@@ -96,7 +97,7 @@ class _Narrowing:
     """Rewrites one graph, with the help of graphs of parts of its batch."""
 
     def __init__(self, graph: Graph, storage: Storage):
-        self.whole, self.storage, self.device = graph, storage, storage.device
+        self.whole, self.storage, self.device, self.choices = graph, storage, storage.device, storage.choices
         self.dtype = NARROW[storage.device.storage]
         self.narrow = _narrow_buffers(graph)
         self._narrow_names = frozenset(map(whole_name, self.narrow))
@@ -107,7 +108,7 @@ class _Narrowing:
             if self._converted(op):
                 self._of_node.setdefault(op.unit, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
-        self.part_bytes = min(self.device.part_bytes, largest // self.device.least_parts)
+        self.part_bytes = self.choices.most_part_bytes(largest, self.device.part_bytes, self.device.least_parts)
 
     def graph(self) -> Graph:
         buffers = {name: self._stored(buffer) for name, buffer in self.whole.buffers.items()}
@@ -143,7 +144,7 @@ class _Narrowing:
             updates=(*op.updates, *carried),
             reads=tuple(b for b in op.reads if b not in carried),
             nbytes=op.nbytes + self._more_traffic(op),
-            workspace_bytes=max(each.workspace_end for each in passes),
+            workspace_bytes=_workspace_bytes(passes),
         )
 
     def _type_of_top(self, op: Op) -> str:
@@ -200,11 +201,10 @@ class _Narrowing:
     def _passes(self, op: Op) -> tuple[Pass, ...]:
         whole = (self._pass(op, None, _Layout()),)
         try:
-            divided = self._divided(op)
+            divided = self._divided(op) or whole
         except InputError:
-            divided = ()
-        # if the carries outweigh the savings, as with many weights, one part takes less
-        return min(whole, divided or whole, key=lambda passes: max(each.workspace_end for each in passes))
+            return whole
+        return divided if self.choices.runs_in_parts(*map(_workspace_bytes, (whole, divided))) else whole
 
     def _divided(self, op: Op) -> tuple[Pass, ...]:
         """The op in parts, () if there would be only one; InputError if it cannot be divided."""
@@ -263,18 +263,20 @@ class _Narrowing:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _count(self, op: Op, items: BatchSlice) -> int:
-        """Items of a part of `op`, and of all ops of its node: the largest divisor that fits `part_bytes`, or 1."""
+        """Items of a part of `op`, and of all ops of its node."""
         if op.unit not in self._counts:
             wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
-            counts = (items.count // parts for parts in range(1, items.count + 1) if items.count % parts == 0)
-            fitting = (count for count in counts if wide * count <= self.part_bytes * items.count)
-            self._counts[op.unit] = next(fitting, 1)
+            self._counts[op.unit] = self.choices.part_items(items.count, wide, self.part_bytes)
         return self._counts[op.unit]
 
     def _wide_bytes(self, op: Op) -> int:
         """Bytes in fp32 of the operands of `op` that are converted."""
         converted = self._converted(op)
         return sum(self.operand_tensor(op, role).nbytes for role, b in op.roles.items() if b in converted)
+
+
+def _workspace_bytes(passes: Sequence[Pass]) -> int:
+    return max(each.workspace_end for each in passes)
 
 
 class _Parts(Items):

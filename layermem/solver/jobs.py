@@ -24,6 +24,7 @@ from layermem.graph.train import MOMENTUM, UpdateRule, forward_graph, train_grap
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Budget, Job, resolve_costs, resolve_hints, title_of
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
 from layermem.planning.spill import Spill
@@ -138,7 +139,7 @@ def _job(nets: tuple[Net, ...], rule: UpdateRule, makers: MakersFor | None, rank
         def forward(net: Net) -> Graph:
             return forward_graph(net, device, (*net.outputs, *options.copied) if options.copied else None)
 
-        storage = Storage(net, forward, device)
+        storage = Storage(net, forward, device, CHOICES)
         graphs: tuple[Graph, ...] = (rewrite(storage.of(forward(net)), device),)
     else:
         graphs = (slicer.whole, *slicer.beside)
@@ -176,6 +177,7 @@ def _makers_of_net(net: Net, ranks: Ranks, device: Device) -> GraphMakers:
         net,
         device,
         step,
+        CHOICES,
         update=partial(update_graph, net, device, MOMENTUM) if ranks.sub_steps > 1 else None,
         share=partial(shared_graphs, net=net, device=device, ranks=ranks),
     )
@@ -203,6 +205,7 @@ def _makers_of_solver(
         net,
         device,
         step,
+        CHOICES,
         update=partial(update_graph, net, device, rule, clip=clip, zeroes=not holds_gradients)
         if ranks.sub_steps > 1 or holds_gradients
         else None,

@@ -168,7 +168,7 @@ ITEMS = {
 
 
 def sliceable() -> Iterator[Case]:
-    """Cases of tests/cases.py in slices of one item and of two."""
+    """Cases of tests/cases in slices of one item and of two."""
     for op_case in CASES.values():
         of_three = op_case.of_items(3)
         if of_three is None or op_case.normalized or op_case.residual or op_case.relu or op_case.saved:

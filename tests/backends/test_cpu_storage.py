@@ -23,7 +23,7 @@ from tests.layers.harness import Run, batch_norm_scale, layer_of, logical, wants
 SPECIAL = np.array([np.inf, -np.inf, np.nan, 1e-40, -1e-40, 6e-8, -0.0, 0.0, 65504, 1e38], "float32")
 BLOBS = ("x", "y", "dx", "dy")
 CONV = 'type: "Convolution" convolution_param {{ num_output: {} {} }}'
-LARGE = {  # of several blocks, panels, parts and slabs of channels; shapes that the cases of tests/cases.py have not
+LARGE = {  # of several blocks, panels, parts and slabs of channels; shapes that the cases of tests/cases have not
     "winograd": (CONV.format(40, "kernel_size: 3 pad: 1"), (4, 36, 17, 15)),
     "small winograd": (CONV.format(33, "kernel_size: 3 pad: 1"), (2, 32, 12, 12)),
     "winograd of groups": (CONV.format(64, "kernel_size: 3 pad: 1 group: 2"), (4, 64, 9, 9)),

@@ -11,6 +11,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
@@ -40,7 +41,7 @@ def graph_of(source: str = CHAIN, **options: object):
 def sliced(cut: str, source: str = CHAIN, **options: object):
     device = ReferenceDevice()
     return sliced_graph(
-        net_of(source), lambda net: train_graph(net, device, MOMENTUM, **options), Cut.parse(cut), device
+        net_of(source), lambda net: train_graph(net, device, MOMENTUM, **options), Cut.parse(cut), device, CHOICES
     )
 
 

@@ -14,6 +14,7 @@ from layermem.graph.train import UpdateRule, diff_buffer, forward_graph, train_g
 from layermem.graph.validate import violations
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan
 from layermem.proto.read import read_net_text
@@ -49,7 +50,7 @@ def graph_of(text: str, device: CudaDevice | None = None) -> Graph:
 def in_slices(text: str, cut: str) -> Graph:
     device = CudaDevice()
     return rewrite(
-        sliced_graph(net_of(text), lambda net: train_graph(net, device, SGD), Cut.parse(cut), device), device
+        sliced_graph(net_of(text), lambda net: train_graph(net, device, SGD), Cut.parse(cut), device, CHOICES), device
     )
 
 

@@ -1,6 +1,7 @@
 """Graphs whose ops run in slices of the batch: what becomes pieces, views and carries, and what is refused."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from layermem.graph.ops import BACKWARD, FORWARD, UPDATE, Graph, unique
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.ops import BatchSlice
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
@@ -50,7 +52,8 @@ def sliced(
     source: str, cut: str, device: ReferenceDevice | None = None, rule: UpdateRule | None = MOMENTUM, **options: object
 ):
     device = device or ReferenceDevice()
-    return sliced_graph(net_of(source), lambda net: train_graph(net, device, rule, **options), Cut.parse(cut), device)
+    make = partial(train_graph, device=device, rule=rule, **options)
+    return sliced_graph(net_of(source), make, Cut.parse(cut), device, CHOICES)
 
 
 @pytest.mark.parametrize("written", ["conv1..pool1/2", "..pool1/2", "conv2../4", "whole/4"])

@@ -12,6 +12,7 @@ from layermem.graph.net import Net
 from layermem.graph.slices import Cut
 from layermem.graph.step_slicer import GraphMakers, Slices, StepSlicer
 from layermem.graph.train import UpdateRule, forward_graph, train_graph
+from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from tests.nets import WIDE
 
@@ -31,7 +32,7 @@ def forward(net, unfused=()):
 
 
 def slicer() -> StepSlicer:
-    return StepSlicer(GraphMakers(wide(), DEVICE, step))
+    return StepSlicer(GraphMakers(wide(), DEVICE, step, CHOICES))
 
 
 @pytest.mark.parametrize("written", ["conv1..pool1/2", "fc6/rows/8", "whole/4,fc6/rows/8,fc7/rows/2"])
@@ -53,21 +54,21 @@ def test_what_is_given_twice_is_refused(written):
 
 def test_batch_slices_leave_the_other_graphs_as_they_are():
     net = wide()
-    it = StepSlicer(GraphMakers(net, DEVICE, step, update=lambda: forward(net)))
+    it = StepSlicer(GraphMakers(net, DEVICE, step, CHOICES, update=lambda: forward(net)))
     sliced, *others = it.graphs(Slices.parse("whole/2"))
     assert tuple(others) == it.beside and sliced.slices == "whole/2"
 
 
 def test_test_nets_run_in_the_same_slices_where_they_have_these_layers():
     net, other = wide(), wide(WIDE.replace('"stem_relu"', '"other_relu"'))
-    it = StepSlicer(GraphMakers(net, DEVICE, step, tests=[net, other], test=forward))
+    it = StepSlicer(GraphMakers(net, DEVICE, step, CHOICES, tests=[net, other], test=forward))
     _, same, without = it.graphs(Slices.parse("stem..stem_relu/2"))
     assert same.slices == "stem..stem_relu/2" and without is it.beside[1]
 
 
 def test_all_graphs_have_the_bands():
     net = wide()
-    it = StepSlicer(GraphMakers(net, DEVICE, step, tests=[net], test=forward))
+    it = StepSlicer(GraphMakers(net, DEVICE, step, CHOICES, tests=[net], test=forward))
     train, test = it.graphs(Slices.parse("stem..stem_relu/2,wide/rows/3"))
     assert train.slices == "stem..stem_relu/2,wide/rows/3"
     assert any(name.startswith("stem") and name.endswith(".forward@2/2") for name in train.by_name)

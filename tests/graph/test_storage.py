@@ -18,6 +18,7 @@ from layermem.graph.slices import Cut, sliced_graph, whole_name
 from layermem.graph.storage import Storage
 from layermem.graph.train import UpdateRule, forward_graph, train_graph
 from layermem.ops import CARRY, NARROW, BatchNormScale, BatchSlice, Communication, OpRecord
+from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from layermem.solver.build import reported
 from layermem.utils.units import aligned
@@ -67,8 +68,8 @@ def stored(text: str, device: Device, cut: str | None = None, outputs: tuple[str
             return forward_graph(each, device)
         return train_graph(each, device, UpdateRule("SGD", 1), outputs=outputs or [r.version for r in reported(each)])
 
-    graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
-    return Storage(net, make, device).of(graph)
+    graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device, CHOICES)
+    return Storage(net, make, device, CHOICES).of(graph)
 
 
 def narrow_names(graph: Graph) -> set[str]:
@@ -151,7 +152,7 @@ def test_what_ranks_exchange_is_in_32_bits(device):
     """Such as the statistics of all batches, which have two axes."""
     net = net_of(RESIDUAL)
     (step,) = shared_graphs([train_graph(net, device, UpdateRule("SGD", 1))], net, device, Ranks(0, 2, 2))
-    graph = Storage(net, lambda each: train_graph(each, device, UpdateRule("SGD", 1)), device).of(step)
+    graph = Storage(net, lambda each: train_graph(each, device, UpdateRule("SGD", 1)), device, CHOICES).of(step)
     exchanged = {b for op in graph.ops if isinstance(op.record, Communication) for b in op.touches}
     assert any(name.endswith(".batches") for name in exchanged) and exchanged.isdisjoint(narrow_names(graph))
     assert "stem" in {name.partition("_")[0] for name in narrow_names(graph)}

@@ -10,6 +10,7 @@ from layermem.graph.ops import DATA
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import train_graph
 from layermem.layers import recurrent
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
@@ -121,4 +122,4 @@ def test_blocks_depend_on_shapes_alone(monkeypatch):
 def test_slices_of_the_batch_refuse_layers_whose_blocks_a_slice_lacks():
     device = get_device("cpu")
     with pytest.raises(InputError, match=r"mixes the items of a batch, and cannot be sliced"):
-        sliced_graph(net(), lambda each: train_graph(each, device), Cut("", "", STEPS), device)
+        sliced_graph(net(), lambda each: train_graph(each, device), Cut("", "", STEPS), device, CHOICES)

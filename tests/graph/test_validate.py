@@ -13,6 +13,7 @@ from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.graph.validate import InvalidGraph, validated, violations
 from layermem.ops import BatchSlice
+from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from tests.nets import NETS
 
@@ -32,7 +33,7 @@ def test_the_step_of_a_net_keeps_all_rules(name, device):
 @pytest.mark.parametrize("cut", ["whole/2", "..pool1/4"])
 def test_a_step_in_slices_keeps_all_rules(cut):
     net = Net(read_net_text(NETS["chain"]), 0)
-    graph = sliced_graph(net, lambda each: train_graph(each, CudaDevice(), SGD), Cut.parse(cut), CudaDevice())
+    graph = sliced_graph(net, lambda each: train_graph(each, CudaDevice(), SGD), Cut.parse(cut), CudaDevice(), CHOICES)
     assert violations(graph) == []
 
 

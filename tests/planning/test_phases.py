@@ -13,6 +13,7 @@ from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import group_ops
 from layermem.planning.offloading import carried_sums
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.phases import forward_first, with_later_slices
 from layermem.planning.plan import Decision, ops_in_order
 from layermem.planning.strategies import STRATEGIES
@@ -30,7 +31,7 @@ def step(cut: str | None) -> Graph:
     def make(net: Net) -> Graph:
         return train_graph(net, DEVICE, UpdateRule("SGD", 1))
 
-    return make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), DEVICE)
+    return make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), DEVICE, CHOICES)
 
 
 def first_layers() -> str:

@@ -14,6 +14,7 @@ from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
+from layermem.planning.partition_choices import CHOICES
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.registry import Choice
 from layermem.proto.read import read_net_text
@@ -241,7 +242,7 @@ class Step:
             wanted = [r.version for r in reported(each)]
             return train_graph(each, device, None if held else UpdateRule("SGD", 1), clip=clip, outputs=wanted)
 
-        self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device)
+        self.graph = make(net) if cut is None else sliced_graph(net, make, Cut.parse(cut), device, CHOICES)
         compiler = Compiler(ArenaPlanner([self.graph], model_costs(device.title)), strategy)
         self.program = compiler.search.min_memory_program if least else compiler.compile(None)
         check(*self.program.schedules)

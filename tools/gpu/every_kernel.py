@@ -4,8 +4,8 @@ launches with the declarations in the sources.
 Checks that reach a kernel of every module come first, so that modules that do not load, hang or fail are known early:
 FIRST, and one of each engine of products.  Warpgroups, which can hang in the most ways, come last.
 
-A new kernel of a layer needs a small case in tests/cases.py, which `select` finds.  A kernel of a fusion, precision,
-blob type or tile needs a line in products(); one that no layer launches, a case in tests/backends/cuda/single_ops.py.
+A new kernel of a layer needs a small case in tests/cases, which `select` finds.  A kernel of a fusion, precision, blob
+type or tile needs a line in products(); one that no layer launches, a case in tests/backends/cuda/single_ops.py.
 """
 
 from __future__ import annotations

@@ -13,15 +13,14 @@ from layermem.backends.cuda.products import conv_patch
 from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW
-from tests.backends.cuda.conv_moments import PROBLEMS, forward, moments, problem_of
+from tests.backends.cuda.conv_moments import forward, moments
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import Way
-from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
+from tests.backends.cuda.masked_dgrad import masked_dgrad
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
-from tests.backends.cuda.norm_sums import DGRADS, dgrad
-from tests.backends.cuda.weight_tiles import PROBLEMS as TILED
+from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.weight_tiles import run_tile_weights, tiled, weights_of
-from tests.cases import CASES
+from tests.cases import CASES, FUSED, first_layer
 from tests.op_case import OpCase
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # (name, result of a kernel, expected result)
@@ -54,18 +53,13 @@ class Exact:
 def exact_cases(brief: bool) -> Iterator[tuple[str, Callable[[Way], Exact]]]:
     """Yield names, and functions that make the case for a way; those in PRODUCTS exist for every precision."""
     few = slice(1 if brief else None)
-    for name in [*MASKS][few]:
-        yield f"{PRODUCTS[0]}: {name}", partial(Exact, partial(masked, name))
-    for name in [*PROBLEMS][few]:
-        yield f"{PRODUCTS[1]}: {name}", partial(Exact, partial(with_moments, name))
-    for name in [*DGRADS][few]:
-        yield f"{PRODUCTS[2]}: {name}", partial(Exact, partial(with_sums, name))
+    for op, pairs in zip((*PRODUCTS, "tiles of weights"), (masked, with_moments, with_sums, tiles_of_weights)):
+        for name in [*FUSED[op]][few]:
+            yield f"{op}: {name}", partial(Exact, partial(pairs, name))
     for word, dtype in NARROW.items():
         yield f"conversions of {word}", partial(Exact, partial(conversions, dtype, CONVERTED[: 2 if brief else None]))
         for name in TAKING[few]:
             yield f"{name} in {word}", partial(Exact, partial(in_16_bits, name, word))
-    for name in [*TILED][few]:
-        yield f"tiles of weights: {name}", partial(Exact, partial(tiles_of_weights, name))
 
 
 def stored(word: str) -> str:
@@ -80,7 +74,7 @@ def masked(name: str, way: Way) -> Iterator[Pair]:
 
 
 def with_moments(name: str, way: Way) -> Iterator[Pair]:
-    y, found, _ = forward(PROBLEMS[name], way, np.random.default_rng(3))
+    y, found, _ = forward(FUSED["fprop + moments"][name], way, np.random.default_rng(3))
     yield "moments", found, moments(y)
 
 
@@ -91,7 +85,7 @@ def with_sums(name: str, way: Way, word: str = "") -> Iterator[Pair]:
 
 def by_patch(outputs: int, way: Way, word: str = "") -> Iterator[Pair]:
     """Yield conv_fprop of an fp32 image of few channels, compared with the kernel that copies every window."""
-    problem = problem_of(2, 3, outputs, 19, 5, 2)
+    problem = first_layer(outputs)
     found = forward(problem, way, np.random.default_rng(3), word, wide_image=bool(word))
     with patch.object(conv_patch, "pays", lambda *given: False):
         wanted = forward(problem, way, np.random.default_rng(3), word, wide_image=bool(word))
@@ -109,7 +103,7 @@ def conversions(dtype: str, sizes: Sequence[tuple[int, int]], way: Way) -> Itera
 
 
 def tiles_of_weights(name: str, way: Way) -> Iterator[Pair]:
-    problem = TILED[name]
+    problem = FUSED["tiles of weights"][name]
     weights = weights_of(problem, np.random.default_rng(3))
     for product in (FPROP, DGRAD):
         yield product, run_tile_weights(weights, problem, product, way), tiled(weights, problem, product)

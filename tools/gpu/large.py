@@ -42,6 +42,7 @@ from layermem.backends.cuda.products.warpgroup import (
 from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
+from tests.cases import first_layer
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
 from tools.gpu.whole_numbers import Gpu, Operands, Places, said
@@ -104,7 +105,7 @@ def above(count: int, unit: int) -> int:
 def patches(outputs: int, small: bool) -> ConvProblem:
     """A problem with an image of few channels, like input data."""
     if small:
-        return ConvProblem(2, 3, outputs, Window(19, 5, 2, 2), Window(19, 5, 2, 2))
+        return first_layer(outputs)
     return ConvProblem(64, 3, outputs, Window(61, 7, 2, 3), Window(53, 7, 2, 3))
 
 

@@ -1,4 +1,4 @@
-"""Times the cases of tests/cases.py that have a size for a GPU, alternately with PyTorch's cuDNN if it is installed:
+"""Times the cases of tests/cases that have a size for a GPU, alternately with PyTorch's cuDNN if it is installed:
 channels_last, benchmark mode, the same precision.  In bf16 PyTorch's tensors are bf16 in memory too; layermem's are
 fp32."""
 

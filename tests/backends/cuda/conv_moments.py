@@ -8,27 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from layermem.backends.narrow import narrowed, widened
-from layermem.ops import NARROW, Conv, ConvProblem, Window
+from layermem.ops import NARROW, Conv, ConvProblem
 from tests.backends.cuda.harness import Memory, Way, run_op
-
-
-def problem_of(n: int, c: int, k: int, size: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> ConvProblem:
-    window = Window(size, kernel, stride, kernel // 2)
-    return ConvProblem(n, c, k, window, window, groups)
-
-
-PROBLEMS = {
-    "one tile of some rows": problem_of(1, 4, 8, 5),
-    "rows of many tiles": problem_of(3, 8, 40, 15),
-    "columns of two tiles": problem_of(2, 4, 136, 9),
-    "strided": problem_of(2, 4, 36, 17, 3, 2),
-    "groups": problem_of(2, 8, 24, 9, 3, groups=2),
-    "one float at a time": problem_of(2, 3, 7, 12, 3),
-    "a group of rows alone": problem_of(1, 4, 4, 13),  # 169 = 128 + 32 + 9
-    "octets": problem_of(3, 16, 136, 11, 3),
-    "groups of octets": problem_of(2, 16, 48, 9, 3, groups=2),
-}
-OF_OCTETS = ["rows of many tiles", "octets", "groups of octets"]
 
 
 def tree(values: np.ndarray) -> np.ndarray:

@@ -301,7 +301,7 @@ class Case:
 
 
 def case_of(case: OpCase, way: Way) -> Case:
-    """A case of tests/cases.py in its small size; no sum of its is near zero, so that every precision can be held."""
+    """A case of tests/cases in its small size; no sum of its is near zero, so that every precision can be held."""
     rng = np.random.default_rng(11)
     layer = case.layer("small")
     xs, ws = case.inputs(layer, rng, positive=True)

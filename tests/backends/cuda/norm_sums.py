@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.ops import NORM_OPERANDS, Conv
-from tests.backends.cuda.conv_moments import PROBLEMS, Blobs, problem_of, tree
+from tests.backends.cuda.conv_moments import Blobs, tree
 from tests.backends.cuda.harness import Memory, Way, run_op
-
-DGRADS = {name: problem for name, problem in PROBLEMS.items() if problem.stride == (1, 1)} | {
-    "channels of two tiles": problem_of(3, 136, 8, 9),
-    "a map of taps": problem_of(2, 40, 12, 11, 3),
-    "groups of quads": problem_of(2, 24, 16, 9, 3, groups=2),
-    "depthwise": problem_of(2, 8, 8, 9, 3, groups=8),
-    "in phases": problem_of(2, 36, 4, 17, 3, 2),
-}
+from tests.cases import FUSED
 
 
 def gradient_sums(dy: np.ndarray, x: np.ndarray, norm: dict[str, np.ndarray]) -> np.ndarray:
@@ -47,7 +40,7 @@ def dgrad(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """The sums of what a dgrad writes as they are stated, those that it leaves, and how many launches more it takes for
     them; blobs are of the type `word`."""
-    problem, memory, blobs = DGRADS[name], Memory(), Blobs(word)
+    problem, memory, blobs = FUSED["dgrad + sums"][name], Memory(), Blobs(word)
     rows, channels = problem.n * problem.h * problem.w, problem.c
     operands = {
         "dy0": blobs.stored(memory, rng.standard_normal(problem.maps.shape)),

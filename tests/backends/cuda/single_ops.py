@@ -19,7 +19,6 @@ from layermem.ops import (
     ACCUMULATE,
     NARROW,
     ByteImages,
-    ConvProblem,
     Feed,
     Fill,
     GradientNorm,
@@ -28,12 +27,12 @@ from layermem.ops import (
     ReduceScatter,
     Tensor,
     Update,
-    Window,
 )
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import CONTEXT, Memory, Way, run_op
 from tests.backends.cuda.naive import differences, product_and_sums
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
+from tests.cases import FUSED
 from tests.emulator import emulate
 
 Triple = tuple[str, np.ndarray, np.ndarray]  # what it is, as kernels leave it, as it must be but for rounding
@@ -42,7 +41,6 @@ SETTINGS = {
     "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4, "loss_scale": 8.0,
 }  # fmt: skip
 COUNT = 1500
-CHECKED = ConvProblem(2, 6, 4, Window(7, 3, 2, 2, 2), Window(9, 2, 3, 1), 2)
 
 
 def op(record: OpRecord, step: str, roles: Collection[str], written: Collection[str], way: Way) -> Iterator[Triple]:
@@ -101,7 +99,7 @@ def images_in_bytes(way: Way) -> Iterator[Triple]:
 def naive_products(word: str, way: Way) -> Iterator[Triple]:
     """Of whole numbers; and the comparison of what they leave."""
     for name in ("fprop", "dgrad", "wgrad"):
-        got, want = product_and_sums(name, CHECKED, word, way)
+        got, want = product_and_sums(name, FUSED["naive products"]["groups, strides, pads and dilations"], word, way)
         yield name, got, want
         yield f"{name} compared", np.float32(differences(got, want, way)), np.float32([0, -1])
     narrow = np.arange(1000, dtype=np.uint16)

@@ -27,8 +27,8 @@ from tests.backends.cuda.masked_dgrad import masked_dgrad
 from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.test_channel_sums import in_order
-from tests.backends.cuda.test_conv_patch import PROBLEMS, both
-from tests.cases import CASES, conv_text
+from tests.backends.cuda.test_conv_patch import both
+from tests.cases import CASES, FUSED, conv_text
 from tests.emulator import emulate, hosts
 from tests.emulator.emulate import EmulationError
 from tests.op_case import OpCase
@@ -99,7 +99,7 @@ def splits() -> None:
 def moments() -> None:
     """Of two stages: what is still copied behind the last one would lie where the moments do."""
     y, left, _ = conv_moments.forward(
-        conv_moments.PROBLEMS["groups"], replace(RACE, precision="tf32"), np.random.default_rng(3)
+        FUSED["fprop + moments"]["groups"], replace(RACE, precision="tf32"), np.random.default_rng(3)
     )
     np.testing.assert_array_equal(left, conv_moments.moments(y))
 
@@ -131,7 +131,7 @@ def packed_and_masked() -> None:
 
 
 def patch() -> None:
-    both(PROBLEMS["wide windows"], "tf32", leaves_moments=True, mode="race")
+    both(FUSED["fprop by a patch"]["wide windows"], "tf32", leaves_moments=True, mode="race")
 
 
 SMALL_TILE = (
@@ -157,7 +157,7 @@ def moments_by_warpgroups() -> None:
     """Of blocks that take several tiles each."""
     way = replace(RACE, precision="tf32", capability=warpgroup.CAPABILITY)
     with patched(*SMALL_TILE):
-        y, left, _ = conv_moments.forward(conv_moments.PROBLEMS["rows of many tiles"], way, np.random.default_rng(3))
+        y, left, _ = conv_moments.forward(FUSED["fprop + moments"]["rows of many tiles"], way, np.random.default_rng(3))
     np.testing.assert_array_equal(left, conv_moments.moments(y))
 
 

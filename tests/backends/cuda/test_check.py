@@ -7,17 +7,13 @@ import pytest
 
 from layermem.backends.cuda.checks import check
 from layermem.backends.narrow import widened
-from layermem.ops import NARROW, ConvProblem, Window
+from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.naive import differences, product, product_and_sums, whole_numbers
+from tests.cases import FUSED, problem_of
 from tests.emulator.emulate import WAYS
 
-PROBLEMS = {
-    "groups, strides, pads and dilations": ConvProblem(2, 6, 4, Window(7, 3, 2, 2, 2), Window(9, 2, 3, 1), 2),
-    "an inner product": ConvProblem(3, 35, 6, Window(1, 1), Window(1, 1)),
-    "stride beyond the kernel": ConvProblem(2, 5, 3, Window(8, 1, 3), Window(5, 2, 4, 1)),
-    "parts of the weight gradient": ConvProblem(3, 1, 2, Window(70, 1), Window(72, 2, 1, 1)),
-}
+PROBLEMS = FUSED["naive products"]
 EVERYWHERE = [Way(*way) for way in WAYS]
 
 
@@ -99,7 +95,7 @@ def test_a_comparison_takes_more_elements_than_it_has_threads():
 
 
 def test_the_part_that_is_computed_meets_all_columns_and_keeps_to_its_work():
-    problem = ConvProblem(64, 64, 96, Window(56, 3, 1, 1), Window(56, 3, 1, 1))
+    problem = problem_of(64, 64, 96, 56)
     every = check.every_of(problem, 96, problem.macs // 6)
     assert every == 7 and check.every_of(problem, 96, problem.macs) == 1
     first = np.arange(0, 1 << 20, check.RUN * every)

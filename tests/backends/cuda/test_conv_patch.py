@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import conv_patch, gemm_tiles, implicit_gemm
 from layermem.backends.cuda.products.gemm_tiles import BF16_OF_DATA, ENGINES
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_fprop
-from layermem.ops import NARROW, ConvProblem, Window
+from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import Memory, kernel_names
+from tests.cases import FUSED, first_layer, problem_of
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 from tests.emulator.hosts import Packed
@@ -19,25 +22,11 @@ from tests.emulator.hosts import Packed
 SHARED_BYTES = {"75": 65536, "80": 166912, "86": 101376, "89": 101376, "90": 232448}  # that a block may have
 
 
-def square(n: int, channels: int, outputs: int, size: int, kernel: int, stride: int = 1, pad: int = 0) -> ConvProblem:
-    window = Window(size, kernel, stride, pad)
-    return ConvProblem(n, channels, outputs, window, window)
-
-
-ALEXNET = square(256, 3, 96, 227, 11, 4)
-RESNET = square(128, 3, 64, 224, 7, 2, 3)
-VGG = square(64, 3, 64, 224, 3, 1, 1)
-MOBILENET = square(128, 3, 32, 224, 3, 2, 1)
-PROBLEMS = {
-    "wide windows": ConvProblem(2, 3, 96, Window(41, 11, 4), Window(39, 11, 4)),
-    "rows of four floats": square(2, 3, 64, 32, 7, 2, 3),
-    "odd rows": ConvProblem(3, 3, 76, Window(25, 7, 2, 3), Window(23, 7, 2, 3)),
-    "tiles of many images": square(9, 1, 48, 9, 5),
-    "two groups, dilated": ConvProblem(2, 6, 96, Window(15, 3, 1, 2, 2), Window(17, 3, 2, 1), 2),
-    "pad below and right alone": ConvProblem(2, 3, 50, Window(14, 4, 3, 1), Window(11, 3, 4, 2)),
-    "two tiles of outputs": square(1, 3, 130, 14, 3, 1, 1),
-    "single outputs": square(2, 2, 45, 13, 5, 1, 2),
-}
+ALEXNET = problem_of(256, 3, 96, 227, 11, 4, pad=0)
+RESNET = problem_of(128, 3, 64, 224, 7, 2)
+VGG = problem_of(64, 3, 64, 224)
+MOBILENET = problem_of(128, 3, 32, 224, stride=2)
+PROBLEMS = FUSED["fprop by a patch"]
 
 
 def operands(problem: ConvProblem, memory: Memory, skipped: int = 0) -> dict[str, np.ndarray]:
@@ -122,7 +111,7 @@ def engines_of_data() -> list[gemm_tiles.Engine]:
 @pytest.mark.parametrize("engine", engines_of_data(), ids=lambda engine: engine.module)
 @pytest.mark.parametrize("outputs", [96, 64])
 def test_maps_in_16_bits_are_those_of_windows(outputs, engine):
-    problem, memory = square(2, 3, outputs, 19, 5, 2, 2), Memory()
+    problem, memory = first_layer(outputs), Memory()
     given = operands(problem, memory)
     maps, at = memory.bytes(problem.maps.nbytes // 2), {name: array.ctypes.data for name, array in given.items()}
     launch = conv_fprop(engine, problem, maps.ctypes.data, at["image"], at["weights"], Epilogue(at["bias"], relu=True))
@@ -168,12 +157,12 @@ def test_in_fp32_a_tile_is_not_half_idle():
 
 
 def test_other_layers_have_no_patch():
-    pointwise = square(8, 3, 64, 56, 1)
-    apart = square(8, 3, 64, 56, 2, 4)  # windows do not overlap
-    many = square(8, 9, 64, 56, 3)
-    large = square(8, 3, 64, 1200, 11)
+    pointwise = problem_of(8, 3, 64, 56, 1)
+    apart = problem_of(8, 3, 64, 56, 2, 4, pad=0)  # windows do not overlap
+    many = problem_of(8, 9, 64, 56, pad=0)
+    large = problem_of(8, 3, 64, 1200, 11, pad=0)
     assert not any("_patch_" in function_of("tf32", each) for each in (pointwise, apart, many, large))
-    assert "_patch_" not in function_of("tf32", square(8, 4, 64, 56, 5))  # runs of four are copied at once
+    assert "_patch_" not in function_of("tf32", problem_of(8, 4, 64, 56, 5, pad=0))  # runs of four are copied at once
 
 
 @pytest.mark.parametrize("capability", SHARED_BYTES)
@@ -212,11 +201,7 @@ def test_every_kernel_by_patches_is_launched_here():
 
 @pytest.mark.parametrize(
     ("problem", "conflicts"),
-    [
-        (square(1, 3, 96, 227, 11, 4), 1.02),
-        (square(1, 3, 64, 224, 3, 1, 1), 1.4),
-        (square(1, 3, 64, 224, 7, 2, 3), 2.0),
-    ],
+    [(replace(ALEXNET, n=1), 1.02), (replace(VGG, n=1), 1.4), (replace(RESNET, n=1), 2.0)],
     ids=["11x11 by 4", "3x3", "7x7 by 2"],
 )
 def test_reads_of_the_patch_meet_few_conflicts(problem, conflicts):

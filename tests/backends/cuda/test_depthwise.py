@@ -19,50 +19,16 @@ from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import PRECISION_BOUNDS
+from tests.cases import DEPTHWISE, PRECISION_BOUNDS, edge_layer, problem_of
 from tests.op_case import OpCase
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
-# settings beside num_output and group, outputs of a group, shape of x
-WINDOWS = {
-    "3x3": ("kernel_size: 3 pad: 1", 1, (2, 36, 9, 7)),
-    "3x3, one pixel": ("kernel_size: 3 pad: 1", 1, (3, 8, 1, 1)),
-    "3x3 without pad": ("kernel_size: 3", 1, (2, 4, 6, 11)),
-    "3x3 in a wide pad": ("kernel_size: 3 pad: 4", 1, (1, 4, 3, 2)),
-    "3x3 of many strips": ("kernel_size: 3 pad: 1", 1, (1, 4, 21, 34)),
-    "3x3/2": ("kernel_size: 3 pad: 1 stride: 2", 1, (2, 40, 8, 9)),
-    "3x3/2 without pad": ("kernel_size: 3 stride: 2", 1, (2, 4, 9, 6)),
-    "3x3/2 in a wide pad": ("kernel_size: 3 pad: 5 stride: 2", 1, (1, 4, 4, 3)),
-    "5x5": ("kernel_size: 5 pad: 2", 1, (2, 12, 7, 9)),
-    "5x5 in a narrow pad": ("kernel_size: 5 pad_h: 0 pad_w: 1", 1, (1, 4, 8, 13)),
-    "5x5/2": ("kernel_size: 5 pad: 2 stride: 2", 1, (2, 8, 9, 10)),
-    "5x5/2 in an odd pad": ("kernel_size: 5 pad: 3 stride: 2", 1, (1, 36, 5, 6)),
-    "one by one": ("kernel_size: 1", 1, (2, 8, 5, 3)),
-    "strides of two kinds": ("kernel_size: 3 pad: 1 stride_h: 2 stride_w: 1", 1, (2, 8, 7, 6)),
-    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 1, (1, 8, 10, 9)),
-    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 1, (2, 8, 9, 7)),
-    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 1, (1, 4, 9, 8)),
-    "dilation and stride without a common factor": ("kernel_size: 3 pad: 3 dilation: 3 stride: 2", 1, (1, 4, 11, 9)),
-    "taps of several blocks": ("kernel_h: 2 kernel_w: 9 pad: 1", 1, (1, 4, 4, 12)),
-    "odd channels": ("kernel_size: 3 pad: 1", 1, (2, 35, 5, 6)),
-    "two outputs a group": ("kernel_size: 3 pad: 1 stride: 2", 2, (2, 20, 7, 5)),
-    "four outputs a group": ("kernel_size: 2 dilation: 2", 4, (1, 10, 6, 5)),
-}
-
-
-def conv_text(settings: str, outputs: int, groups: int, kind: str = "Convolution") -> str:
-    return f'type: "{kind}" convolution_param {{ num_output: {outputs} group: {groups} {settings} }}'
-
 
 def drawn(name: str, kind: str, way: Way = PLAIN) -> Case:
-    """A layer of WINDOWS on random operands."""
-    settings, each, shape = WINDOWS[name]
-    inner = shape[1]
-    if kind == "Deconvolution":  # its bottom has the outputs of all groups
-        shape = (shape[0], each * inner, *shape[2:])
-    outputs = each * inner if kind == "Convolution" else inner
-    layer = layer_of(conv_text(settings, outputs, inner, kind), shape)
+    """A layer of DEPTHWISE on random operands."""
+    text, shape = edge_layer(DEPTHWISE[name], kind)
+    layer = layer_of(text, shape)
     assert is_depthwise(layer.record.problem)
     rng = np.random.default_rng(17)
     ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
@@ -71,7 +37,7 @@ def drawn(name: str, kind: str, way: Way = PLAIN) -> Case:
 
 KINDS = [
     (name, kind)
-    for name, kind in product(WINDOWS, ("Convolution", "Deconvolution"))
+    for name, kind in product(DEPTHWISE, ("Convolution", "Deconvolution"))
     if kind == "Convolution" or "wide pad" not in name  # of which nothing would be left
 ]
 
@@ -101,15 +67,15 @@ def test_no_precision_changes_a_bit(name):
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("name", ["3x3", "3x3/2", "5x5", "5x5/2", "dilated", "odd channels", "two outputs a group"])
 def test_kernels_in_16_bits_have_the_bits_of_converted_operands_in_every_precision(name, word, precision):
-    settings, each, shape = WINDOWS[name]
-    case = OpCase(name, conv_text(settings, each * shape[1], shape[1]), {"small": [shape]})
+    text, shape = edge_layer(DEPTHWISE[name])
+    case = OpCase(name, text, {"small": [shape]})
     assert check_narrow(case, word, Way(precision=precision)) == 3
 
 
 def test_a_nan_reaches_what_reads_it_and_nothing_else():
     for name in ("3x3", "3x3/2", "5x5", "5x5/2", "dilated", "odd channels"):
-        settings, _, shape = WINDOWS[name]
-        layer = layer_of(conv_text(f"{settings} bias_term: false", shape[1], shape[1]), shape)
+        text, shape = edge_layer(DEPTHWISE[name], more="bias_term: false")
+        layer = layer_of(text, shape)
         ws, dy = [np.ones(layer.params[0].tensor.shape)], np.ones(layer.tops[0].shape)
         for place in ((0, 0, 0, 0), (1, 3, shape[2] - 1, shape[3] - 1)):
             one = np.zeros(shape)
@@ -121,7 +87,7 @@ def test_a_nan_reaches_what_reads_it_and_nothing_else():
 
 
 def test_the_moments_behind_a_depthwise_convolution_are_those_of_what_it_writes(rng):
-    problem = ConvProblem(3, 8, 8, Window(9, 3, pad=1), Window(7, 3, pad=1), groups=8)
+    problem = problem_of(3, 8, 8, (9, 7), groups=8)
     memory = Memory()
     x, w = (memory.stored(rng.standard_normal(each.shape), np.float32) for each in (problem.image, problem.filter))
     y, found = (memory.bytes(4 * each.count).view(np.float32) for each in (problem.maps, problem.moments))
@@ -139,9 +105,9 @@ def parts_of(monkeypatch: pytest.MonkeyPatch, images_each: int, rows_each: int) 
 
 
 SLICED = {
-    "3x3": ("kernel_size: 3 pad: 1", 8, 8, (12, 8, 5, 6)),
-    "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2", 40, 40, (12, 40, 6, 5)),
-    "any": ("kernel_h: 2 kernel_w: 5 dilation: 1", 6, 3, (12, 3, 5, 9)),
+    "3x3": ("kernel_size: 3 pad: 1 group: 8", 8, (12, 8, 5, 6)),
+    "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2 group: 40", 40, (12, 40, 6, 5)),
+    "any": ("kernel_h: 2 kernel_w: 5 dilation: 1 group: 3", 6, (12, 3, 5, 9)),
 }
 
 
@@ -156,12 +122,9 @@ OF_DECONVOLUTIONS = [(1, 1), (5, 2), (12, 3)]  # the same kernels, which meet x 
 )
 @pytest.mark.parametrize("name", SLICED)
 def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, rows, monkeypatch):
-    settings, outputs, groups, shape = SLICED[name]
-    if kind == "Deconvolution":
-        outputs, shape = groups, (shape[0], outputs, *shape[2:])
+    text, shape = edge_layer(SLICED[name], kind)
     parts_of(monkeypatch, images, rows)
     for each in (1, 2, 3, 4, 6):
-        text = conv_text(settings, outputs, groups, kind)
         Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0, adds=each == 3).check()
 
 
@@ -169,16 +132,16 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, r
 def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
     parts_of(monkeypatch, 5, 2)
     for name in ("3x3", "any"):
-        settings, outputs, groups, shape = SLICED[name]
+        text, shape = edge_layer(SLICED[name])
         for each in (1, 3, 4):
-            Slices(conv_text(settings, outputs, groups), [shape], (each,) * (12 // each), way=Way(mode)).check()
+            Slices(text, [shape], (each,) * (12 // each), way=Way(mode)).check()
 
 
 @pytest.mark.parametrize("storage", NARROW)
 def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(storage, monkeypatch):
     parts_of(monkeypatch, 5, 2)
-    settings, outputs, groups, shape = SLICED["3x3"]
-    Slices(conv_text(settings, outputs, groups), [shape], (3,) * 4, storage=storage).check()
+    text, shape = edge_layer(SLICED["3x3"])
+    Slices(text, [shape], (3,) * 4, storage=storage).check()
 
 
 def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
@@ -189,8 +152,7 @@ def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
 
 
 def depthwise_problem(images: int, channels: int, size: int, kernel: int = 3, stride: int = 1) -> ConvProblem:
-    window = Window(size, kernel, stride=stride, pad=kernel // 2)
-    return ConvProblem(images, channels, channels, window, window, groups=channels)
+    return problem_of(images, channels, channels, size, kernel, stride, groups=channels)
 
 
 @pytest.mark.parametrize(

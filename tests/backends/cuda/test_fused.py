@@ -11,8 +11,8 @@ from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.layers import Layer
 from tests.backends.cuda.harness import Case, Way, layer_of
-from tests.backends.cuda.masked_dgrad import MASKS, masked_dgrad
-from tests.cases import PRECISION_BOUNDS, RELU_EDGES, edge_case
+from tests.backends.cuda.masked_dgrad import masked_dgrad
+from tests.cases import FUSED, PRECISION_BOUNDS, RELU_EDGES, edge_case
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale, with_epilogue, with_saved
 
@@ -117,7 +117,7 @@ def test_what_the_epilogue_does_changes_no_bit(name, added, precision, rng):
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", FUSED["dgrad + mask"])
 def test_the_backward_of_a_relu_in_the_epilogue_of_a_dgrad_changes_no_bit(name, accumulate, precision, rng):
     together, apart = masked_dgrad(name, accumulate, Way(precision=precision), rng)
     assert np.isfinite(together).all() and (together == 0).mean() > 0.3
@@ -133,7 +133,7 @@ def test_every_tile_masks_what_its_dgrad_writes(tile, precision, rng, monkeypatc
 
 
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", FUSED["dgrad + mask"])
 def test_a_masked_dgrad_stays_in_bounds_and_has_no_races(name, way, rng):
     together, apart = masked_dgrad(name, True, way, rng)
     np.testing.assert_array_equal(together.view(np.uint32), apart.view(np.uint32))

@@ -19,43 +19,25 @@ from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import PRECISION_BOUNDS
+from tests.cases import GROUPED, PRECISION_BOUNDS, edge_layer, problem_of
 from tests.emulator import emulate
 from tests.emulator.hosts import Packed
 from tests.op_case import OpCase
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
-# settings beside num_output and group, channels of a group, shape of x
-WINDOWS = {
-    "4": ("pad: 1", 4, (2, 72, 3, 15)),  # channels of three blocks, two warps; strips of 7, 7 and 1
-    "4/2": ("pad: 1 stride: 2", 4, (1, 12, 9, 10)),
-    "4/2 in a wide pad": ("pad: 4 stride: 2", 4, (1, 8, 4, 3)),
-    "8": ("pad_h: 0 pad_w: 2", 8, (2, 40, 5, 8)),
-    "8/2": ("stride: 2", 8, (1, 16, 6, 9)),
-    "16": ("pad: 1", 16, (1, 48, 3, 9)),
-    "16/2": ("pad: 1 stride: 2", 16, (1, 32, 5, 4)),
-}
 ROLES = {"forward": "x0 w0 y0", "dgrad": "dy0 w0 dx0", "wgrad": "x0 dy0 dw0"}
 KINDS = [
     (name, kind)
-    for name in WINDOWS
+    for name in GROUPED
     for kind in ("Convolution", "Deconvolution")
     if kind == "Convolution" or "wide" not in name  # of which nothing would be left
 ]
 
 
-def conv_text(name: str, kind: str = "Convolution", more: str = "") -> str:
-    settings, each, shape = WINDOWS[name]
-    return (
-        f'type: "{kind}" convolution_param {{ kernel_size: 3 num_output: {shape[1]} group: {shape[1] // each} '
-        f"{settings} {more} }}"
-    )
-
-
 def drawn(name: str, kind: str, way: Way = PLAIN) -> Case:
-    shape = WINDOWS[name][2]
-    layer = layer_of(conv_text(name, kind), shape)
+    text, shape = edge_layer(GROUPED[name], kind)
+    layer = layer_of(text, shape)
     rng = np.random.default_rng(17)
     ws = [rng.standard_normal(param.tensor.shape) for param in layer.params]
     return Case(layer, [rng.standard_normal(shape)], ws, way, LONG_SUMS, rng=rng)
@@ -84,15 +66,16 @@ def test_no_precision_changes_a_bit(name):
 @pytest.mark.parametrize(("word", "precision"), [("bf16", "bf16"), ("fp16", "tf32"), ("bf16", "fp32x3")])
 @pytest.mark.parametrize("name", ["4", "8/2"])
 def test_kernels_in_16_bits_have_the_bits_of_converted_operands(name, word, precision):
-    case = OpCase(name, conv_text(name), {"small": [WINDOWS[name][2]]})
+    text, shape = edge_layer(GROUPED[name])
+    case = OpCase(name, text, {"small": [shape]})
     assert check_narrow(case, word, Way(precision=precision)) == 3
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["4", "8/2", "16"])
 def test_no_infinity_or_nan_reaches_another_group(name, value):
-    shape = WINDOWS[name][2]
-    layer = layer_of(conv_text(name, more="bias_term: false"), shape)
+    text, shape = edge_layer(GROUPED[name], more="bias_term: false")
+    layer = layer_of(text, shape)
     ws, dy = [np.ones(layer.params[0].tensor.shape)], np.ones(layer.tops[0].shape)
     for place in ((0, 0, 0, 0), (shape[0] - 1, 7, shape[2] - 1, shape[3] - 1)):
         one = np.zeros(shape)
@@ -109,7 +92,7 @@ def test_no_infinity_or_nan_reaches_another_group(name, value):
 
 
 def test_the_moments_behind_a_grouped_convolution_are_those_of_what_it_writes(rng):
-    problem = ConvProblem(3, 16, 16, Window(9, 3, pad=1), Window(7, 3, pad=1), groups=2)
+    problem = problem_of(3, 16, 16, (9, 7), groups=2)
     memory = Memory()
     x, w = (memory.stored(rng.standard_normal(each.shape), np.float32) for each in (problem.image, problem.filter))
     y, found = (memory.bytes(4 * each.count).view(np.float32) for each in (problem.maps, problem.moments))
@@ -119,7 +102,7 @@ def test_the_moments_behind_a_grouped_convolution_are_those_of_what_it_writes(rn
 
 @pytest.mark.parametrize(("name", "step"), [("4", "forward"), ("16", "dgrad"), ("4/2", "wgrad"), ("8", "wgrad")])
 def test_no_access_to_shared_memory_meets_a_bank_twice(name, step, rng):
-    problem, memory = layer_of(conv_text(name), WINDOWS[name][2]).record.problem, Memory()
+    problem, memory = layer_of(*edge_layer(GROUPED[name])).record.problem, Memory()
     tensors = {
         "x0": problem.image,
         "dx0": problem.image,
@@ -165,8 +148,7 @@ def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(monkeypatch
 
 
 def grouped_problem(images: int, channels: int, size: int, each: int, stride: int = 1) -> ConvProblem:
-    window = Window(size, 3, stride=stride, pad=1)
-    return ConvProblem(images, channels, channels, window, window, groups=channels // each)
+    return problem_of(images, channels, channels, size, stride=stride, groups=channels // each)
 
 
 def test_parts_keep_multiprocessors_busy_and_are_few():

@@ -12,12 +12,14 @@ from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16, WIDENING
 from layermem.backends.cuda.products.implicit_gemm import conv_fprop, writes_moments
 from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
-from tests.backends.cuda.conv_moments import OF_OCTETS, PROBLEMS, forward, moments, problem_of
+from tests.backends.cuda.conv_moments import forward, moments
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
+from tests.cases import FUSED, OF_OCTETS, problem_of
 from tests.emulator import emulate
 
 PRECISIONS = list(ENGINES)
+PROBLEMS = FUSED["fprop + moments"]
 
 
 def of_blob(y: np.ndarray) -> np.ndarray:
@@ -108,7 +110,7 @@ def test_a_tile_of_several_units_leaves_the_moments_of_each(name, large, precisi
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
-    problem = problem_of(32, 64, 256, 56)
+    problem = problem_of(32, 64, 256, 56, 1)
     assert writes_moments()
     plain, leaving = (conv_fprop(ENGINES["tf32"], problem, 256, 512, 768, moments=at) for at in (0, 1024))
     names = [[each.function for each in launch.alternatives] for launch in (plain, leaving)]
@@ -117,7 +119,7 @@ def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
 
 
 def test_a_tile_has_the_rows_of_a_unit_where_moments_are_left():
-    small = problem_of(32, 64, 128, 56)
+    small = problem_of(32, 64, 128, 56, 1)
     plain, leaving = (conv_fprop(ENGINES["fp32"], small, 256, 512, 768, moments=at) for at in (0, 1024))
     assert plain.function == "conv_fprop_64x64_v4" and leaving.function == "conv_fprop_128x128_v4"
 

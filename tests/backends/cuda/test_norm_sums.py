@@ -13,10 +13,10 @@ from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16, WID
 from layermem.backends.cuda.products.implicit_gemm import conv_dgrad
 from layermem.ops import NARROW, BatchNorm, BatchNormScale, BatchSlice, Scale, Tensor
 from tests.backends.cuda import norm_sums as stated
-from tests.backends.cuda.conv_moments import OF_OCTETS, problem_of
 from tests.backends.cuda.harness import Memory, Way, run_op
-from tests.backends.cuda.norm_sums import DGRADS, dgrad, norm_operands
+from tests.backends.cuda.norm_sums import dgrad, norm_operands
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
+from tests.cases import FUSED, OF_OCTETS, problem_of
 from tests.emulator import emulate
 
 IN_EPILOGUE = ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"]
@@ -51,12 +51,13 @@ def test_units_are_added_up_in_the_stated_order(shape, relu, rng):
 @pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("precision", ENGINES)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
-@pytest.mark.parametrize("name", DGRADS)
+@pytest.mark.parametrize("name", FUSED["dgrad + sums"])
 def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, tile, precision, rng, monkeypatch):
     monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
     wanted, sums, launches = dgrad(name, Way(precision=precision), rng)
     np.testing.assert_array_equal(sums, wanted)
-    quads = DGRADS[name].c // DGRADS[name].groups % 4 == DGRADS[name].k // DGRADS[name].groups % 4 == 0
+    problem = FUSED["dgrad + sums"][name]
+    quads = problem.c // problem.groups % 4 == problem.k // problem.groups % 4 == 0
     assert launches == (0 if quads and name != "in phases" else 1)
 
 
@@ -123,7 +124,7 @@ def test_a_tile_of_several_units_leaves_the_sums_of_each(large, precision, rng, 
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_sums_are_left():
-    problem, struct = problem_of(32, 256, 64, 56), NormOperands(256, 512, 768).struct
+    problem, struct = problem_of(32, 256, 64, 56, 1), NormOperands(256, 512, 768).struct
     launch = conv_dgrad(ENGINES["tf32"], problem, 256, 512, 768, norm={"parts": 1024, **struct})
     names = [launch.function, *(each.function for each in launch.alternatives)]
     assert all(name.startswith("conv_dgrad_sums_") and "64x64" not in name for name in names) and len(names) > 1

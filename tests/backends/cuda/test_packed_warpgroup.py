@@ -33,7 +33,7 @@ from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import OCTETS, assert_same, check
 from tests.backends.cuda.test_slices import cut, cut_images
-from tests.cases import CASES, conv_text
+from tests.cases import CASES, conv_text, problem_of
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
 from tests.op_case import OpCase
@@ -64,11 +64,6 @@ def case_of(name: str) -> OpCase:
 def call_of(storage: str = "bf16", precision: str = "bf16", capability: str = CAPABILITY) -> CudaCall:
     narrow = ROLES if storage else ()
     return CudaCall({}, precision=precision, capability=capability, storage=storage, narrow=narrow)
-
-
-def problem_of(images: int, channels: int, outputs: int, size: int, kernel: int = 3) -> ConvProblem:
-    window = Window(size, kernel, pad=kernel // 2)
-    return ConvProblem(images, channels, outputs, window, window)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.train import UpdateRule, train_graph
+from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from tests.backends.cuda.on_fake_driver import PROGRAMS, layermem, run
 from tests.emulator import fake_driver
@@ -63,7 +64,7 @@ def graph_on(device: CudaDevice) -> Graph:
     def step(net: Net, unfused=()) -> Graph:
         return train_graph(net, device, UpdateRule("SGD", 1), unfused=unfused)
 
-    return StepSlicer(GraphMakers(net, device, step)).whole
+    return StepSlicer(GraphMakers(net, device, step, CHOICES)).whole
 
 
 def families_of(**settings: str) -> set[str]:

@@ -212,7 +212,7 @@ def test_the_gradient_of_a_scale_by_item_takes_the_parts_of_the_whole_batch():
 
 
 def sliceable() -> Iterator[OpCase]:
-    """Cases of tests/cases.py that slices compute, of four items; masks of bits do not begin with an item."""
+    """Cases of tests/cases that slices compute, of four items; masks of bits do not begin with an item."""
     for case in CASES.values():
         of_four = case.of_items(4)
         if of_four is None or case.normalized or case.residual or case.relu or case.saved or case.phase != TRAIN:

@@ -26,7 +26,7 @@ from layermem.backends.cuda.products.warpgroup import (
     engine_of,
 )
 from layermem.backends.cuda.products.wgrad import conv_wgrad
-from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Window
+from layermem.ops import NORM_OPERANDS, Conv, ConvProblem
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op
 from tests.backends.cuda.norm_sums import dgrad
@@ -34,7 +34,7 @@ from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import STRICT
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
-from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases import CASES, CONV_EDGES, FUSED, PRECISION_BOUNDS, edge_case, problem_of
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS, EmulationError
@@ -56,11 +56,6 @@ def launches_of(
 ) -> Launch:
     call = CudaCall({}, precision=precision, capability=capability, storage=storage)
     return conv_fprop(engine_of(call, "x0", problem), problem, 256, 512, 768)
-
-
-def problem_of(images: int, channels: int, outputs: int, size: int, kernel: int = 3) -> ConvProblem:
-    window = Window(size, kernel, pad=kernel // 2)
-    return ConvProblem(images, channels, outputs, window, window)
 
 
 def check(text: str, shape: Sequence[int], way: Way) -> dict[str, np.ndarray]:
@@ -141,7 +136,7 @@ def tile_of_few_blocks(request, monkeypatch):
 @pytest.mark.parametrize("name", ["rows of many tiles", "columns of two tiles", "groups", "a group of rows alone"])
 def test_a_convolution_leaves_the_moments_of_what_it_writes(name, precision, tile_of_few_blocks):
     """A recompute, which leaves none, writes the same bits."""
-    problem, way = conv_moments.PROBLEMS[name], replace(HOPPER, precision=precision)
+    problem, way = FUSED["fprop + moments"][name], replace(HOPPER, precision=precision)
     y, left, launches = conv_moments.forward(problem, way, np.random.default_rng(3))
     np.testing.assert_array_equal(left, conv_moments.moments(y))
     memory, blobs = Memory(), conv_moments.Blobs()
@@ -167,7 +162,7 @@ def test_a_dgrad_leaves_the_sums_of_what_it_writes(name, precision, accumulate, 
 @pytest.mark.parametrize("way", STRICT, ids=lambda way: way.mode)
 def test_units_stay_in_bounds_and_have_no_races(way, tile_of_few_blocks, rng):
     way = replace(way, precision="tf32", capability=CAPABILITY)
-    y, left, _ = conv_moments.forward(conv_moments.PROBLEMS["rows of many tiles"], way, rng)
+    y, left, _ = conv_moments.forward(FUSED["fprop + moments"]["rows of many tiles"], way, rng)
     np.testing.assert_array_equal(left, conv_moments.moments(y))
     wanted, sums, _ = dgrad("groups of quads", way, rng, accumulate=True, masked=True)
     np.testing.assert_array_equal(sums, wanted)

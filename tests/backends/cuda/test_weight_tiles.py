@@ -11,18 +11,15 @@ from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.products import narrow_products, warpgroup, weight_tiles
 from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, PACKED_BF16
-from layermem.backends.cuda.products.implicit_gemm import ConvProblem
 from layermem.backends.cuda.products.warpgroup import CAPABILITY, NO_THRESHOLDS, PACKED_TILES
 from layermem.backends.cuda.products.weight_tiles import rounded_weights_bytes, tiles_bytes
-from layermem.ops import Conv, Deconv, Window
+from layermem.ops import Conv, Deconv
 from tests.backends.cuda.harness import PLAIN, Way
-from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, PROBLEMS, run_tile_weights, tiled, weights_of
+from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, run_tile_weights, tiled, weights_of
+from tests.cases import FUSED, problem_of
 from tests.emulator.emulate import WAYS
 
-
-def problem_of(channels: int, outputs: int, size: int = 14, kernel: int = 3, groups: int = 1) -> ConvProblem:
-    window = Window(size, kernel, pad=kernel // 2)
-    return ConvProblem(2, channels, outputs, window, window, groups)
+PROBLEMS = FUSED["tiles of weights"]
 
 
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}-{way.copies}")
@@ -52,7 +49,7 @@ def test_constants_are_those_of_the_tiles_and_of_the_kernels():
 
 def test_whole_tiles_take_no_more_than_rounded_weights():
     for channels, outputs in ((256, 256), (512, 512), (1024, 256)):
-        problem = problem_of(channels, outputs)
+        problem = problem_of(2, channels, outputs, 14)
         for product in (FPROP, DGRAD):
             assert tiles_bytes(problem, product) == 2 * problem.filter.count
             assert rounded_weights_bytes("bf16", problem, product, "bf16") == 2 * problem.filter.count
@@ -68,14 +65,14 @@ def test_whole_tiles_take_no_more_than_rounded_weights():
     ],
 )
 def test_a_plan_holds_on_every_gpu(product, channels, outputs, tiles):
-    problem = problem_of(channels, outputs)
+    problem = problem_of(2, channels, outputs, 14)
     rounded = 2 * problem.filter.count
     found = rounded_weights_bytes("bf16", problem, product, "bf16")
     assert found == max(rounded, tiles * 256 * 64 * 2) and (found > rounded) == (tiles > 0)
 
 
 def test_an_op_has_the_workspace_of_the_product_that_it_launches():
-    problem = problem_of(320, 384)
+    problem = problem_of(2, 320, 384, 14)
     fprop, dgrad = (rounded_weights_bytes("bf16", problem, product, "bf16") for product in (FPROP, DGRAD))
     assert fprop != dgrad
     conv, deconv = Conv(problem), Deconv(problem)
@@ -96,6 +93,8 @@ def test_a_deconvolution_reads_the_weights_that_its_kernel_takes(has_bias, monke
     monkeypatch.setattr(warpgroup, "THRESHOLDS", NO_THRESHOLDS)
     addresses = {role: 256 * (i + 1) for i, role in enumerate(("x0", "y0", "w0", *["w1"] * has_bias, "workspace"))}
     call = CudaCall(addresses, precision="bf16", capability=CAPABILITY, storage="bf16", narrow=("x0", "y0"))
-    modules = [each.module for each in cuda_kernels.bind(Deconv(problem_of(32, 64), bias=has_bias), "forward", call)]
+    modules = [
+        each.module for each in cuda_kernels.bind(Deconv(problem_of(2, 32, 64, 14), bias=has_bias), "forward", call)
+    ]
     packed = PACKED_BF16.module
     assert modules == (["half", packed] if has_bias else ["weight_tiles", f"{packed}_sm90a"])

@@ -9,15 +9,11 @@ import numpy as np
 from layermem.backends.cuda.products.gemm_tiles import FPROP, group_channels
 from layermem.backends.cuda.products.weight_tiles import tile_weights, tiles_bytes
 from layermem.backends.narrow import narrowed
-from layermem.ops import ConvProblem, Window
+from layermem.ops import ConvProblem
 from tests.backends.cuda.harness import CONTEXT, Memory, Way
 from tests.emulator import emulate
 
 COLUMNS, DEPTH, PANEL, CHUNK = 256, 64, 64, 8
-PROBLEMS = {
-    "columns beyond": ConvProblem(1, 264, 320, Window(5, 2), Window(5, 1)),  # and k's, of fprop
-    "groups": ConvProblem(1, 80, 128, Window(5, 1), Window(5, 3), groups=2),
-}
 
 
 def run_tile_weights(weights: np.ndarray, problem: ConvProblem, product: str, way: Way) -> np.ndarray:

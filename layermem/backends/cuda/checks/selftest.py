@@ -42,6 +42,7 @@ from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
 from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.train import MOMENTUM, train_graph
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, Conv, OpRecord, ReadsLabels
+from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
 
@@ -153,7 +154,7 @@ def graph_on(device: CudaDevice, multiprocessors: int) -> Graph:
     def step(net: Net, unfused: Any = ()) -> Graph:
         return train_graph(net, device, MOMENTUM, unfused=unfused)
 
-    return StepSlicer(GraphMakers(net, device, step)).whole
+    return StepSlicer(GraphMakers(net, device, step, CHOICES)).whole
 
 
 # -- one op alone ------------------------------------------------------------------------------------------------------

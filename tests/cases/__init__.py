@@ -1,0 +1,25 @@
+"""The one list of op cases: every layer type and every record kind that a backend runs.
+
+A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes of its bottoms in up to four sizes:
+
+    small    tens of elements: every mode of the CUDA emulator, and a GPU
+    medium   tens to thousands: gradients by central differences, the cpu backend against the reference
+    timing   larger than any cache: tools/bench_ops_cpu.py
+    gpu      for the clock of a GPU: tools/gpu/layers.py
+
+CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
+select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
+FUSED     geometries of fused ops       DEPTHWISE, GROUPED   of kernels for groups of few channels
+
+A new layer or record kind is one line of a module here; tests/test_cases.py fails for those without a case.
+"""
+
+# isort: off
+# Modules add their cases in this order.
+from tests.cases.base import CASES, add, select
+from tests.cases import activation
+from tests.cases.convolution import CONV_EDGES, DEPTHWISE, GROUPED, PRECISION_BOUNDS, RELU_EDGES
+from tests.cases.convolution import conv_text, edge_case, edge_layer
+from tests.cases import windows, detection, normalization, shapes, loss
+from tests.cases.records import RECORDS
+from tests.cases.fused import FUSED, OF_OCTETS, first_layer, problem_of

@@ -1,0 +1,57 @@
+"""The list of cases, to which the modules of families add theirs; shapes that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.op_case import Formula, OpCase, Shape
+
+ODD = (2, 3, 5, 3)
+QUADS = (2, 4, 5, 3)  # channels that CUDA kernels read four at a time
+IMAGE = (2, 6, 7, 5)
+TINY = (2, 3, 2, 5)
+SLIVER = (3, 4, 5, 2)
+BATCH = (64, 64, 56, 56)
+PICTURES = (32, 3, 224, 224)
+PIXELS = (4, 21, 480, 480)
+ROWS = (4096, 1000)
+MAPS = (128, 256, 56, 56)
+CLIP = (2, 3, 4, 4, 3)
+BIG = {"medium": IMAGE, "timing": BATCH}
+
+CASES: dict[str, OpCase] = {}
+
+
+def select(size: str, *, formula: bool = False) -> list[OpCase]:
+    """The cases that name this size; `formula`: those whose top has a closed form."""
+    return [case for case in CASES.values() if size in case.sizes and (case.formula is not None or not formula)]
+
+
+def add(name: str, text: str, *, saved: str = "", formula: Formula | None = None, **more: Any) -> None:
+    """A case; the sizes are keywords, one shape or a list of them."""
+    sizes: dict[str, Sequence[Shape]] = {}
+    for size in ("small", "medium", "timing", "gpu"):
+        shapes = more.pop(size, None)
+        if shapes is not None:
+            sizes[size] = shapes if isinstance(shapes, list) else [shapes]
+    assert name not in CASES, f"two cases are named '{name}'"
+    CASES[name] = OpCase(name, text, sizes, saved=frozenset(saved.split()), formula=formula, **more)
+
+
+def cases_of(kind: str, param: str = "", **same: Any) -> Callable[..., None]:
+    """A function that adds cases of a type of layer, given a name, settings of its message `param`, a closed form, and
+    more for add()."""
+
+    def add_case(name: str, settings: str = "", formula: Formula | None = None, **more: Any) -> None:
+        text = f"{param or kind.lower() + '_param'} {{ {settings} }}" if settings else ""
+        add(name, f'type: "{kind}" {text}', formula=formula, **{**same, **more})
+
+    return add_case
+
+
+def number(value: float) -> float:
+    """A number as a float field of a message holds it."""
+    return float(np.float32(value))

@@ -1,0 +1,143 @@
+"""Shapes and sizes, rows of a table, recurrent layers."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add, cases_of
+from tests.op_case import Draw, Shape
+
+Tile, Permute, Reorg, Upsample = cases_of("Tile"), cases_of("Permute"), cases_of("Reorg"), cases_of("Upsample")
+PriorBox, Crop, Interp = cases_of("PriorBox", "prior_box_param"), cases_of("Crop"), cases_of("Interp")
+ShuffleChannel = cases_of("ShuffleChannel", "shuffle_channel_param")
+add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
+add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
+add("Concat of rows", 'type: "Concat" concat_param { axis: 2 }', medium=[IMAGE, (2, 6, 2, 5)])
+add("Slice", 'type: "Slice" top: "a" top: "b" slice_param { slice_point: 2 }', medium=IMAGE)
+add("Split", 'type: "Split" top: "a" top: "b"', medium=IMAGE)
+add("Flatten", 'type: "Flatten"', small=ODD, **BIG)
+add("Flatten, a view", 'type: "Flatten"', medium=(3, 5, 1, 1))
+add("Reshape", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 5 dim: 3 dim: 3 } }', small=ODD)
+add("Reshape of rows", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=(2, 210))
+add("Reshape of images", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=IMAGE)
+Tile("Tile of two", "tiles: 2", small=ODD)
+Tile("Tile by quads", "tiles: 2", small=QUADS)
+Tile("Tile of three", "tiles: 3", medium=IMAGE)
+Tile("Tile", "tiles: 4", timing=BATCH)
+Tile("Tile of images", "axis: 0 tiles: 2", medium=IMAGE)
+Tile("Tile of rows", "axis: 2 tiles: 65", medium=(2, 3, 1, 4))
+Tile("Tile of one number", "axis: 1 tiles: 40", medium=(7, 1))
+Permute(
+    "Permute to the back",
+    "order: 0 order: 2 order: 3 order: 1",
+    small=ODD,
+    **BIG,
+    formula=lambda x: x.transpose(0, 2, 3, 1),
+)
+Permute("Permute of items", "order: 1", small=QUADS, formula=lambda x: x.transpose(1, 0, 2, 3))
+Permute(
+    "Permute of five axes",
+    "order: 0 order: 2 order: 1",
+    medium=(2, 3, 4, 2, 3),
+    formula=lambda x: x.transpose(0, 2, 1, 3, 4),
+)
+Permute("Permute, a view", "", small=ODD, formula=lambda x: x)
+Reorg("Reorg", "stride: 2", small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
+Reorg("Reorg of one block", "stride: 2", small=(2, 4, 2, 2))
+Reorg("Reorg, back", "stride: 2 reverse: true", small=(2, 8, 3, 5))
+Reorg("Reorg of YOLO v2", "stride: 2", timing=(16, 64, 26, 26))
+Upsample(
+    "Upsample",
+    "scale: 2",
+    small=ODD,
+    medium=IMAGE,
+    timing=(16, 128, 26, 26),
+    formula=lambda x: np.kron(x, np.ones((2, 2))),
+)
+
+
+def places(plane: int) -> Draw:
+    """A different place in the plane for each pixel of a map."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        pixels = shape[2] * shape[3]
+        maps = [rng.permutation(plane)[:pixels] for _ in range(shape[0] * shape[1])]
+        return np.array(maps, float).reshape(shape)
+
+    return draw
+
+
+Upsample("Upsample by a mask", "scale: 2 pad_out_h: true", medium=[(2, 5, 3, 2)] * 2, drawn={1: places(5 * 4)})
+Upsample(
+    "Upsample by a mask of quads", "upsample_h: 5 upsample_w: 9", medium=[(2, 36, 3, 4)] * 2, drawn={1: places(5 * 9)}
+)
+Upsample("Upsample by 3 of quads", "scale: 3", small=QUADS)
+add(
+    "Axpy",
+    'type: "Axpy"',
+    small=[ODD[:2], ODD, ODD],
+    medium=[IMAGE[:2], IMAGE, IMAGE],
+    timing=[BATCH[:2], BATCH, BATCH],
+    formula=lambda a, x, b: a[..., None, None] * x + b,
+)
+add("Axpy of quads", 'type: "Axpy"', small=[(2, 4, 1, 1), QUADS, QUADS])
+PriorBox(
+    "PriorBox",
+    "min_size: 3.5 max_size: 8 aspect_ratio: 2 aspect_ratio: 3 variance: [0.1, 0.1, 0.2, 0.2]",
+    small=[ODD, (2, 3, 20, 15)],
+    medium=[IMAGE, (2, 3, 300, 200)],
+)
+PriorBox("PriorBox of 8732", "min_size: 3.5 aspect_ratio: 2 clip: true img_size: 300", timing=(1, 1, 54, 54))
+ShuffleChannel("ShuffleChannel", "group: 2", medium=IMAGE, timing=BATCH)
+ShuffleChannel("ShuffleChannel of quads", "group: 2", small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
+add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
+add("HDF5Output", 'type: "HDF5Output" hdf5_output_param { file_name: "f" }', medium=[IMAGE, (2,)])
+add("Silence", 'type: "Silence"', medium=IMAGE)
+Crop("Crop", "axis: 2 offset: 1", small=[ODD, (2, 3, 3, 2)])
+Crop("Crop by quads", "axis: 2 offset: 1", small=[QUADS, (2, 4, 3, 2)])
+Crop("Crop of images", "offset: 1", medium=[IMAGE, (2, 6, 5, 3)])
+Crop("Crop by 3", "offset: 3", timing=[BATCH, (64, 64, 50, 50)])
+Interp("Interp to 7 x 2", "height: 7 width: 2", small=ODD)
+Interp("Interp by quads", "height: 3 width: 5", small=QUADS)
+Interp("Interp to 9 x 8", "height: 9 width: 8", medium=IMAGE)
+Interp("Interp x 8", "height: 473 width: 473", timing=(4, 21, 60, 60))
+Interp("Interp x 2", "height: 111 width: 111", timing=(16, 64, 56, 56))
+
+# -- rows of a table -----------------------------------------------------------------------------------------------
+
+
+def embed(name: str, outputs: int, settings: str = "", rows: int = 5, **more: Any) -> None:
+    settings = f"input_dim: {rows} num_output: {outputs} {settings}"
+    add(name, f'type: "Embed" embed_param {{ {settings} }}', labels=0, classes=rows, **more)
+
+
+embed("Embed", 3, small=(2, 4))
+embed("Embed by quads", 8, "bias_term: false", small=(7,))
+embed("Embed into an image", 3, small=(2, 3, 4), medium=(3, 2, 5))
+embed("Embed of images", 4, small=(2, 3, 2, 2), medium=(2, 3, 4, 2))
+embed("Embed of wide rows", 1030, rows=2, medium=(3,), small=(3,))
+embed("Embed of words", 512, rows=20000, timing=(20, 1024))
+add("BatchReindex", 'type: "BatchReindex"', labels=1, classes=2, small=[ODD, (5,)], medium=[IMAGE, (3,)])
+add("BatchReindex by quads", 'type: "BatchReindex"', labels=1, classes=2, small=[QUADS, (1,)])
+add("BatchReindex of rows", 'type: "BatchReindex"', labels=1, classes=4, medium=[(4, 7), (9,)])
+add("BatchReindex of a batch", 'type: "BatchReindex"', labels=1, classes=64, timing=[BATCH, (64,)])
+
+# -- recurrent layers ----------------------------------------------------------------------------------------------
+
+
+def unit(items: int, cells: int) -> list[Shape]:
+    """c, gates and cont of an LSTMUnit."""
+    return [(1, items, cells), (1, items, 4 * cells), (1, items)]
+
+
+def coin(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    return rng.integers(0, 2, shape).astype(float)
+
+
+add("LSTMUnit", 'type: "LSTMUnit"', small=unit(3, 5), medium=unit(2, 21), timing=unit(256, 4096), drawn={2: coin})
+add("LSTMUnit of any cont", 'type: "LSTMUnit"', medium=unit(4, 3))
+STATE = 'input_param { shape { dim: 1 dim: 3 dim: 5 } } param { name: "s" }'
+add("StateRead", f'type: "StateRead" {STATE}', small=[], medium=[])
+add("StateWrite", 'type: "StateWrite" param { name: "s" }', small=[(1, 3, 5)], medium=[(1, 3, 5)])
+add("TimeSlice", 'type: "TimeSlice" top: "a" top: "b" slice_param { axis: 0 slice_point: 2 }', medium=(5, 3, 7))
+add("Exposed", 'type: "Exposed"', small=[(1, 3, 5)], medium=[(1, 3, 5)])

@@ -1,0 +1,128 @@
+"""Windows and regions of images, sums of blobs."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.cases.activation import relu
+from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SLIVER, add, cases_of
+from tests.op_case import Draw, Formula, Shape
+
+Pooling = cases_of("Pooling")
+Pooling("Pooling MAX 3/2", "kernel_size: 3 stride: 2", small=ODD, timing=BATCH, gpu=MAPS)
+Pooling("Pooling MAX 3/2, padded", "kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+Pooling("Pooling MAX 3/1", "kernel_size: 3 pad: 1", medium=IMAGE, timing=BATCH)
+Pooling("Pooling MAX by quads", "kernel_size: 2 pad: 1", small=QUADS)
+Pooling("Pooling MAX 3/2, ceil_mode false", "kernel_size: 3 stride: 2 ceil_mode: false", medium=(2, 3, 6, 6))
+add(
+    "Pooling MAX and its mask",
+    'type: "Pooling" top: "y" top: "m" pooling_param { kernel_size: 3 stride: 2 pad: 1 }',
+    small=ODD,
+    medium=IMAGE,
+)
+Pooling("Pooling STOCHASTIC", "pool: STOCHASTIC kernel_size: 2", small=ODD, positive=True)
+Pooling("Pooling STOCHASTIC 3/2", "pool: STOCHASTIC kernel_size: 3 stride: 2", medium=IMAGE, positive=True)
+Pooling(
+    "Pooling STOCHASTIC of maps",
+    "pool: STOCHASTIC global_pooling: true",
+    medium=(1, 3, 19, 17),
+    small=(1, 3, 19, 17),
+    positive=True,
+)
+Pooling("Pooling STOCHASTIC in TEST", "pool: STOCHASTIC kernel_size: 3 stride: 2", small=ODD, medium=IMAGE, phase=1)
+Pooling("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
+Pooling("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
+Pooling("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
+Pooling("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
+
+
+def regions(items: int, pixels: int) -> Draw:
+    """Corners of regions of interest in images of that many pixels, some beyond the border."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        rois = rng.integers(-3, pixels + 3, (shape[0], 5)).astype(float)
+        rois[:, 0] = rng.integers(0, items, shape[0])
+        rois[1:, 3:] = np.maximum(rois[1:, 3:], rois[1:, 1:3])  # the first may be malformed: then it is one pixel
+        return rois.reshape(shape)
+
+    return draw
+
+
+def roi_pool(name: str, settings: str, items: int, pixels: int, **more: Any) -> None:
+    add(name, f'type: "ROIPooling" roi_pooling_param {{ {settings} }}', drawn={1: regions(items, pixels)}, **more)
+
+
+roi_pool("ROIPooling 2x3", "pooled_h: 2 pooled_w: 3", 2, 5, small=[ODD, (4, 5)])
+roi_pool(
+    "ROIPooling 3x2 of half size", "pooled_h: 3 pooled_w: 2 spatial_scale: 0.5", 2, 12, medium=[IMAGE, (6, 5, 1, 1)]
+)
+roi_pool("ROIPooling 7x7", "pooled_h: 7 pooled_w: 7 spatial_scale: 0.0625", 2, 600, timing=[(2, 512, 38, 50), (128, 5)])
+
+
+for _size, _g, _k, _scale, _shapes in (
+    ("small", 2, 3, 1, [(2, 12, 5, 3), (4, 5)]),
+    ("medium", 3, 2, 0.5, [(2, 18, 7, 5), (6, 5)]),
+    ("timing", 7, 21, 0.0625, [(2, 1029, 38, 50), (128, 5)]),
+):
+    add(
+        f"PSROIPooling {_g}x{_g}",
+        f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {_k} group_size: {_g} spatial_scale: {_scale} }}',
+        drawn={1: regions(2, {"small": 5, "medium": 12, "timing": 600}[_size])},
+        **{_size: _shapes},
+    )
+
+
+Im2col = cases_of("Im2col", "convolution_param")
+Im2col("Im2col", "kernel_size: 2", small=ODD, timing=BATCH)
+Im2col("Im2col 3x3/2, padded", "kernel_size: 3 stride: 2 pad: 1", small=QUADS, medium=IMAGE)
+Im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0 stride: 1", medium=IMAGE)
+Im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
+
+
+def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
+    sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "gpu") if size in more}
+    sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}
+    add(name, f'type: "Eltwise" eltwise_param {{ {settings} }}', formula=formula, **sizes, **more)
+
+
+def largest(*xs: np.ndarray) -> np.ndarray:
+    return np.max(xs, axis=0)
+
+
+eltwise("Eltwise SUM", "", 2, lambda a, b: a + b, medium=IMAGE, timing=BATCH, gpu=MAPS)
+eltwise("Eltwise SUM of three", "operation: SUM", 3, lambda a, b, c: a + b + c)
+eltwise("Eltwise a + 2 b", "coeff: 1 coeff: 2", 2, lambda a, b: a + 2 * b, small=ODD)
+eltwise("Eltwise a - b", "coeff: 1 coeff: -1", 2, lambda a, b: a - b)
+eltwise("Eltwise a - b/2", "coeff: 1 coeff: -0.5", 2, lambda a, b: a - b / 2, medium=IMAGE)
+eltwise("Eltwise a - b/2 + 2 c", "coeff: 1 coeff: -0.5 coeff: 2", 3, lambda a, b, c: a - b / 2 + 2 * c)
+eltwise("Eltwise PROD of two", "operation: PROD", 2, lambda a, b: a * b, timing=BATCH)
+eltwise("Eltwise PROD", "operation: PROD", 3, lambda a, b, c: a * b * c, small=ODD, medium=IMAGE)
+eltwise("Eltwise PROD of four", "operation: PROD", 4, lambda a, b, c, d: a * b * c * d)
+eltwise("Eltwise PROD, unstable", "operation: PROD stable_prod_grad: false", 3, lambda a, b, c: a * b * c)
+eltwise("Eltwise MAX", "operation: MAX", 2, largest, small=ODD, medium=IMAGE, timing=BATCH)
+eltwise("Eltwise MAX of four", "operation: MAX", 4, largest)
+eltwise("Eltwise a - 2 b + ReLU", "coeff: 1 coeff: -2", 2, lambda a, b: relu(a - 2 * b), small=ODD, relu=True)
+eltwise(
+    "Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True, saved="y0"
+)
+eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), gpu=MAPS, relu=True)
+for _saved in ("", "y0"):
+    _from_y = " from y" * bool(_saved)
+    eltwise(
+        f"Eltwise a - b/2 + ReLU{_from_y}",
+        "coeff: 1 coeff: -0.5",
+        2,
+        lambda a, b: relu(a - b / 2),
+        medium=IMAGE,
+        relu=True,
+        saved=_saved,
+    )
+    eltwise(
+        f"Eltwise a - 2 b + c/2 + ReLU{_from_y}",
+        "coeff: 1 coeff: -2 coeff: 0.5",
+        3,
+        lambda a, b, c: relu(a - 2 * b + c / 2),
+        medium=SLIVER,
+        relu=True,
+        saved=_saved,
+    )
