@@ -11,11 +11,13 @@ import mmap
 import os
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from layermem.backends.direct_file import DirectFile, whole_blocks
 from layermem.errors import DeviceError, InputError
 from layermem.layers import Tensor
 from layermem.utils.mapped_pages import discard
@@ -28,6 +30,7 @@ POISON = 0xFF  # four or eight such bytes are NaN
 UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
 WORD = 4  # bytes of UNTOUCHED
 CHUNK = 2**20  # bytes that are compared at a time
+DIRECT_BYTES = 2**19  # least bytes of a direct write: fewer wait longer for the disk than for the cache
 
 
 class Arena:
@@ -35,18 +38,21 @@ class Arena:
 
     measured   filled with UNTOUCHED, including a guard page after the end, so that written bytes can be found
     spill      a folder for the file that the arena is mapped to
+    direct     whether store() writes past the cache of the system, if the file system lets it
     poison     initially filled with NaN
     persistent_bytes   bytes at the start that are not filled, because persistent buffers are written there first: their
                pages are not in memory before
     """
 
     _map: mmap.mmap | None = None  # mapping of the spill file
+    _direct: DirectFile | None = None
 
     def __init__(
         self,
         nbytes: int,
         *,
         spill: Path | None = None,
+        direct: bool = False,
         poison: bool = False,
         measured: bool = False,
         persistent_bytes: int = 0,
@@ -61,6 +67,9 @@ class Arena:
                     self._map = mmap.mmap(file.fileno(), nbytes)
                     self._descriptor = os.dup(file.fileno())
                 weakref.finalize(self, os.close, self._descriptor)
+                if direct:
+                    with suppress(OSError):
+                        self._direct = DirectFile(self._descriptor)
                 whole: Bytes = np.frombuffer(self._map, np.uint8)
             else:
                 raw = np.empty(nbytes + self.guard_bytes + PAGE, np.uint8)
@@ -100,6 +109,21 @@ class Arena:
         target = axes_of_caffe(self.view(offset, tensor, dtype))
         target[...] = np.asarray(value).reshape(target.shape)
         self.release(offset, target.nbytes)
+
+    def store(self, offset: int, source: Bytes) -> None:
+        """Copy bytes to `offset` of the spill file."""
+        end = offset + len(source)
+        first, last = whole_blocks(offset, end)
+        if self._direct is None or last - first < DIRECT_BYTES:
+            first = last = end
+        else:
+            try:
+                self._direct.write(first, source[first - offset : last - offset])
+            except OSError:  # the disk has larger blocks, or fails: then the mapping says how
+                self._direct, last = None, first
+        self.span(offset, first - offset)[:] = source[: first - offset]
+        self.span(last, end - last)[:] = source[last - offset :]
+        self.release(offset, len(source))
 
     def zero(self, offset: int, nbytes: int) -> None:
         self.span(offset, nbytes)[:] = 0

@@ -287,9 +287,12 @@ class Device:
     def check_spill(self) -> None:
         """Raise InputError if the host arena of this device cannot be a file."""
 
-    def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> Arena:
-        """Allocate the arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`."""
-        return Arena(nbytes, spill=spill, poison=poison)
+    def host_arena(
+        self, nbytes: int, *, spill: Path | None = None, direct: bool = False, poison: bool = False
+    ) -> Arena:
+        """Allocate the arena of offloaded buffers: host memory, or a memory-mapped file in the folder `spill`, which is
+        written past the cache of the system if `direct`."""
+        return Arena(nbytes, spill=spill, direct=direct, poison=poison)
 
 
 def sequence(calls: Sequence[Bound]) -> Bound:

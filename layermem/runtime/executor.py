@@ -103,12 +103,12 @@ class Executor:
 
     def _bind(self, instruction: Instruction, context: StepContext) -> Bound:
         if instruction.op is None:
-            ends = [self.schedule.residencies[r] for r in (instruction.writes[0], instruction.reads[0])]
-            copy = self.device.bind_copy(*map(self._bytes, ends))
-            if not (self.host.is_file and self.device.shares_host_memory):
-                return copy
-            (there,) = (r for r in ends if r.host)
-            return sequence([copy, partial(self.host.release, there.offset, there.nbytes)])
+            target, source = (self.schedule.residencies[r] for r in (instruction.writes[0], instruction.reads[0]))
+            in_file = self.host.is_file and self.device.shares_host_memory
+            if in_file and target.host:
+                return partial(self.host.store, target.offset, self._bytes(source))
+            copy = self.device.bind_copy(self._bytes(target), self._bytes(source))
+            return sequence([copy, partial(self.host.release, source.offset, source.nbytes)]) if in_file else copy
         return bind_op(self.device, instruction.op, self._arrays(instruction, instruction.op), context)
 
     def _arrays(self, instruction: Instruction, op: Op) -> dict[str, Memory]:

@@ -19,6 +19,7 @@ from layermem.ops import Tensor
 from layermem.runtime.executor import Executor
 from layermem.runtime.step_times import StepTimes
 from layermem.schedule.program import Program
+from layermem.utils.free_memory import free_memory
 from layermem.utils.units import aligned
 
 LARGE_BYTES = 1 << 26  # arenas from this size on are worth a run of the garbage collector
@@ -62,7 +63,8 @@ class Runner:
             if program.arena_bytes >= LARGE_BYTES:
                 gc.collect()  # nets and solvers are cycles of objects, so a dropped one may still hold its arena
             # The host arena first: pinned memory takes some of a GPU's, and the error about the arena says what fits.
-            self.host = device.host_arena(program.host_bytes, spill=spill, poison=poison)
+            direct = spill is not None and _is_short_of(program.arena_bytes + program.host_bytes)
+            self.host = device.host_arena(program.host_bytes, spill=spill, direct=direct, poison=poison)
             persistent_bytes = program.persistent.device_bytes
             self.arena = device.arena(program.arena_bytes, poison=poison, persistent_bytes=persistent_bytes)
         else:
@@ -266,3 +268,9 @@ def _first(band: Buffer) -> int:
 def _row_count(buffer: Buffer) -> int:
     shape = buffer.tensor.shape
     return shape[0] if shape else 1
+
+
+def _is_short_of(nbytes: int) -> bool:
+    """Whether the memory that is free holds fewer bytes, so that the cache of the system cannot take a spill file."""
+    free = free_memory()
+    return free is not None and free.nbytes < nbytes

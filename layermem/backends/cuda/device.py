@@ -279,7 +279,9 @@ class CudaDevice(Device):
     def check_spill(self) -> None:
         raise InputError("--spill goes with --device cpu; the cuda device offloads to pinned memory of the host")
 
-    def host_arena(self, nbytes: int, *, spill: Path | None = None, poison: bool = False) -> PinnedArena:
+    def host_arena(
+        self, nbytes: int, *, spill: Path | None = None, direct: bool = False, poison: bool = False
+    ) -> PinnedArena:
         if spill is not None:
             self.check_spill()
         return PinnedArena(self.driver, nbytes, poison=poison)
