@@ -184,23 +184,25 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 
 
 def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
-    """Return a function to jobs in the slices of --slices, and the batch sizes that these divide equally."""
+    """Return a function to jobs with --slices and --split-weights, and the batch sizes that these divide equally."""
     from layermem.graph.step_slicer import Slices
-    from layermem.planning.job import AUTO_SLICES, NO_SLICES
+    from layermem.planning.job import AUTO, OFF
     from layermem.report.fitting import JOBS_KEPT
 
-    slices: str = arguments.slices or NO_SLICES
-    if slices == NO_SLICES:
+    wanted = (arguments.slices or OFF, arguments.split_weights or OFF)
+    for option, value, such in zip(("--slices", "--split-weights"), wanted, ("whole/4", "fc6/8")):
+        if value == AUTO:
+            what = f"{option} auto chooses by the batch, which fit looks for"
+            raise InputError(f"{what}; name layers and a count, such as {option} {such}")
+    named = Slices.of(*("" if each == OFF else each for each in wanted))
+    if not str(named):
         return make, sizes
-    if slices == AUTO_SLICES:
-        what = "--slices auto chooses by the batch, which fit looks for"
-        raise InputError(f"{what}; name layers and a count, such as --slices whole/4")
-    count = Slices.parse(slices).batch_slices if arguments.grow == "batch" else 1
+    count = named.batch_slices if arguments.grow == "batch" else 1
     if sizes[-1] < count:
         raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
     sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
-    make(sizes[0]).with_slices(slices)  # raises InputError now; during the search it means "too large"
-    return lru_cache(JOBS_KEPT)(lambda size: make(size).with_slices(slices)), sizes
+    make(sizes[0]).in_slices(str(named))  # raises InputError now; during the search it means "too large"
+    return lru_cache(JOBS_KEPT)(lambda size: make(size).in_slices(str(named))), sizes
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
