@@ -28,7 +28,7 @@ from layermem.planning.job import Budget, Job
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.comparison import evaluate_all, rank, select_strategies
-from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch
+from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch, jobs_in_slices
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
@@ -139,6 +139,8 @@ def fit(
     host_budget: Budget = None,
     spill: PathName | None = None,
     hints: Hints = Hints(),
+    slices: str | None = None,
+    split_weights: str | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -149,6 +151,7 @@ def fit(
     budget     bytes, such as "8GiB", or "free"; a percentage depends on the batch
     strategies names; by default those of `layermem fit`
     most       the largest batch that is tried
+    slices, split_weights   by name: what is chosen depends on the batch; batches are multiples of the number of slices
     The other arguments are those of `plan`.
     """
     names = select_strategies(None if strategies is None else ",".join(strategies))
@@ -164,7 +167,8 @@ def fit(
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         return make_job(net, solver, NetOptions.of(batch, shapes, allow_python=allow_python), step)
 
-    return find_fits(jobs_by_batch(make, {})[0], range(1, most + 1), names, nbytes)
+    jobs, sizes = jobs_in_slices(jobs_by_batch(make, {})[0], range(1, most + 1), slices, split_weights)
+    return find_fits(jobs, sizes, names, nbytes)
 
 
 P = ParamSpec("P")

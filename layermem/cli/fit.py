@@ -87,7 +87,7 @@ def _more() -> str:
 
 def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
-    from layermem.report.fitting import find_fits, largest_first
+    from layermem.report.fitting import find_fits, jobs_in_slices, largest_first
     from layermem.utils.units import parse_bytes
 
     arguments.budget = _amount(arguments)
@@ -96,7 +96,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if max_size < 1:
         raise InputError(f"--max {max_size} is too small; give 1 or more")
     make, sizes, words = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
-    make, sizes = _sliced(arguments, make, sizes)
+    make, sizes = jobs_in_slices(make, sizes, arguments.slices, arguments.split_weights, are_batches=what == "batch")
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
 
@@ -181,28 +181,6 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 
     depths = range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
     return make, depths, lambda depth: []
-
-
-def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
-    """Return a function to jobs with --slices and --split-weights, and the batch sizes that these divide equally."""
-    from layermem.graph.step_slicer import Slices
-    from layermem.planning.job import AUTO, OFF
-    from layermem.report.fitting import JOBS_KEPT
-
-    wanted = (arguments.slices or OFF, arguments.split_weights or OFF)
-    for option, value, such in zip(("--slices", "--split-weights"), wanted, ("whole/4", "fc6/8")):
-        if value == AUTO:
-            what = f"{option} auto chooses by the batch, which fit looks for"
-            raise InputError(f"{what}; name layers and a count, such as {option} {such}")
-    named = Slices.of(*("" if each == OFF else each for each in wanted))
-    if not str(named):
-        return make, sizes
-    count = named.batch_slices if arguments.grow == "batch" else 1
-    if sizes[-1] < count:
-        raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
-    sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
-    make(sizes[0]).in_slices(str(named))  # raises InputError now; during the search it means "too large"
-    return lru_cache(JOBS_KEPT)(lambda size: make(size).in_slices(str(named))), sizes
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:
