@@ -28,7 +28,7 @@ from layermem.planning.job import Budget, Job
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.comparison import evaluate_all, rank, select_strategies
-from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch
+from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch, jobs_in_slices
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
@@ -51,6 +51,7 @@ def plan(
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,
+    split_weights: str | None = None,
     saved: PathName | None = None,
     allow_python: bool = False,
     ranks: int = 1,
@@ -64,8 +65,9 @@ def plan(
     host_budget  the same for offloaded bytes; None is no limit, or 0 for a device that computes in the host's memory
     spill      folder for a file of offloaded bytes; its rates are measured unless they are known
     slices     layers that run in slices of the batch, and the number of slices: "conv1_1..pool2/4", or "whole/4";
-               weights in bands of rows: "fc6/rows/8"; both, separated by a comma; "auto": the fastest plan; None is
-               "off"
+               "auto": those with the fastest plan; None is "off"
+    split_weights  inner products whose weights are in bands of rows, and the number of bands: "fc6/8,fc7/4"; "auto":
+               those with the fastest plan; None is "auto" beside slices that are "auto", else "off"
     costs      measured costs or the path of their file; by default a model of the device
     saved      a plan that `plan --save` wrote, instead of a strategy
     allow_python   import and run the classes of Python layers, of a net or solver that is read here
@@ -77,6 +79,7 @@ def plan(
         host_budget=host_budget,
         spill=spill,
         slices=slices,
+        split_weights=split_weights,
         costs=costs,
         hints=hints,
         ranks=ranks,
@@ -99,6 +102,7 @@ def compare(
     batch: int | None = None,
     hints: Hints = Hints(),
     slices: str | None = None,
+    split_weights: str | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -114,6 +118,7 @@ def compare(
         host_budget=host_budget,
         spill=spill,
         slices=slices,
+        split_weights=split_weights,
         costs=costs,
         hints=hints,
         ranks=ranks,
@@ -134,6 +139,8 @@ def fit(
     host_budget: Budget = None,
     spill: PathName | None = None,
     hints: Hints = Hints(),
+    slices: str | None = None,
+    split_weights: str | None = None,
     allow_python: bool = False,
     ranks: int = 1,
     iter_size: int | None = None,
@@ -144,6 +151,7 @@ def fit(
     budget     bytes, such as "8GiB", or "free"; a percentage depends on the batch
     strategies names; by default those of `layermem fit`
     most       the largest batch that is tried
+    slices, split_weights   by name: what is chosen depends on the batch; batches are multiples of the number of slices
     The other arguments are those of `plan`.
     """
     names = select_strategies(None if strategies is None else ",".join(strategies))
@@ -159,7 +167,8 @@ def fit(
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         return make_job(net, solver, NetOptions.of(batch, shapes, allow_python=allow_python), step)
 
-    return find_fits(jobs_by_batch(make, {})[0], range(1, most + 1), names, nbytes)
+    jobs, sizes = jobs_in_slices(jobs_by_batch(make, {})[0], range(1, most + 1), slices, split_weights)
+    return find_fits(jobs, sizes, names, nbytes)
 
 
 P = ParamSpec("P")

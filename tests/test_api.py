@@ -186,6 +186,8 @@ def test_the_largest_batch_is_found_in_one_call_as_by_the_command():
             assert plan.feasible is fitting
     assert fits[0].items_per_second == pytest.approx(fits[0].size / fits[0].report.seconds)
     (alone,) = layermem.fit(NET, 16 << 20, strategies=["liveness"], device="cpu", most=1)
+    (sliced,) = layermem.fit(NET, 16 << 20, strategies=["liveness"], slices="whole/4", split_weights="ip1/2")
+    assert sliced.size % 4 == 0 and str(sliced.report.slices) == "whole/4,ip1/rows/2"
     assert alone.size == 1
     for budget in (None, "50%"):
         with pytest.raises(layermem.InputError, match="fit needs an amount of memory"):

@@ -16,8 +16,8 @@ with its error.
 
     layermem      strategy liveness without a budget, and strategy auto in 40 % of strategy caffe with slices of the
                   batch; or with the options of `layermem plan` in each --ours (--strategy, --budget, --slices,
-                  --storage).  Nothing is offloaded.  Plans use costs that are measured before the turns, as by
-                  `plan --measure`, except with --storage
+                  --split-weights, --storage).  Nothing is offloaded.  Plans use costs that are measured before the
+                  turns, as by `plan --measure`, except with --storage
     PyTorch       torch_peer.py, by a Python that has PyTorch (--torch-python; without one these rows are omitted):
                   in layouts NCHW and channels_last, and in channels_last with checkpointing
       compiled    a layout under torch.compile; a run that is not counted fills the compile cache for all turns
@@ -49,6 +49,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem.api import build_net, job_of
 from layermem.backends.cpu import CpuDevice
 from layermem.graph.net import Net
+from layermem.graph.step_slicer import title_of_slices
 from layermem.planning.hints import Hints
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.solver.benchmark import Benchmark
@@ -83,7 +84,8 @@ def report_of(net: Net, options: str, device: CpuDevice, costs: Path | None = No
     words = shlex.split(options)
     wanted = dict(zip(words[::2], words[1::2], strict=True))
     job = job_of(net, device=device, costs=costs, hints=Hints(host_budget_bytes=0))
-    return evaluate(job.with_slices(wanted.get("--slices")), wanted.get("--strategy"), wanted.get("--budget"))
+    job = job.with_slices(wanted.get("--slices"), wanted.get("--split-weights"))
+    return evaluate(job, wanted.get("--strategy"), wanted.get("--budget"))
 
 
 def device_of(options: str, threads: int) -> CpuDevice:
@@ -111,7 +113,7 @@ def memory_note(report: PlanReport) -> str:
     share = report.peak_bytes / report.job.baseline_bytes
     slices = report.job.graphs[0].slices
     note = f"arena {format_bytes(report.peak_bytes)}, {100 * share:.0f} % of `caffe`; predicted {report.seconds:.3f} s"
-    return f"{note}; slices {slices}" if slices else note
+    return f"{note}; {title_of_slices(slices)}" if slices else note
 
 
 def peak_bytes() -> int:

@@ -14,8 +14,8 @@ columns named like a setting; a heading may change some of them for its own colu
     | net | budget, MiB | slices=off | slices=auto | `hybrid` device=cpu |
 
 setting    net            a folder below prototxt/, "x", and the batch
-           device, precision, storage, strategy, slices, ranks, gpu       as the options of `layermem plan`; "_" in the
-           name of a GPU in a comment is a blank
+           device, precision, storage, strategy, slices, split-weights, ranks, gpu       as the options of `layermem
+           plan`; "_" in the name of a GPU in a comment is a blank
            budget         MiB, or "%" of the bytes of strategy `caffe`
            link, network  GB/s each way between GPU and host, and between ranks; link=none offloads nothing
            problem        a placement problem in --graphs, CSV of id, lower, upper, size, as MiniMalloc has;
@@ -63,6 +63,7 @@ from layermem.planning.hints import Hints
 from layermem.planning.job import Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.report.plan_report import PlanReport, evaluate
+from layermem.report.summary import slices_values
 from layermem.schedule.ir import OFFLOAD
 from layermem.utils.units import format_change
 
@@ -76,6 +77,7 @@ DEFAULTS = {
     "storage": "fp32",
     "strategy": "",
     "slices": "off",
+    "split-weights": "",
     "budget": "",
     "link": "",
     "ranks": "1",
@@ -91,6 +93,7 @@ NEITHER_BETTER = (
     "least, MiB",
     "base",
     "slices chosen",
+    "split weights chosen",
     "run again",
     "peak, MiB",
     "host, MiB",
@@ -137,7 +140,8 @@ class StepRow:
             rates = replace(rates, d2h=float(wanted["link"]) * 1e9, h2d=float(wanted["link"]) * 1e9)
         if wanted["network"]:
             rates = replace(rates, net=float(wanted["network"]) * 1e9)
-        return replace(job, costs=replace(job.costs, rates=rates)).with_slices(wanted["slices"])
+        job = replace(job, costs=replace(job.costs, rates=rates))
+        return job.with_slices(wanted["slices"], wanted["split-weights"] or None)
 
     @property
     def budget_bytes(self) -> int | None:
@@ -229,7 +233,8 @@ RESULTS: dict[str, Callable[[StepRow], str]] = {
     "least, MiB": lambda step: mib(step.report.bound_bytes),
     "run again": lambda step: step.where_it_fits(lambda it: str(it.recomputed_ops)),
     "base": lambda step: step.where_it_fits(lambda it: it.base),
-    "slices chosen": lambda step: step.where_it_fits(lambda it: str(it.slices or "off")),
+    "slices chosen": lambda step: step.where_it_fits(lambda it: slices_values(it)["slices"] or "off"),
+    "split weights chosen": lambda step: step.where_it_fits(lambda it: slices_values(it)["split_weights"] or "off"),
     "of copies": lambda step: step.where_it_fits(lambda _: step.of_relus()),
     "exposed, ms": StepRow.exposed,
     "efficiency": StepRow.efficiency,
@@ -327,7 +332,7 @@ class Table:
 
 def changes_of(heading: str) -> tuple[dict[str, str], str]:
     """The settings that a heading changes, and the result that it names: 'auto' for "`auto` device=cuda"."""
-    changes = dict(re.findall(r"(\w+)=(\S+)", "" if "layermem " in heading else heading))
+    changes = dict(re.findall(r"([\w-]+)=(\S+)", "" if "layermem " in heading else heading))
     name = heading.replace("`", "")
     for setting, value in changes.items():
         name = name.replace(f"{setting}={value}", "")

@@ -41,7 +41,7 @@ from layermem.errors import BudgetError, DivergenceError, InputError
 from layermem.graph.ops import FORWARD
 from layermem.interactive.solver import Solver
 from layermem.ops import NARROW, SCALED
-from layermem.planning.job import NO_SLICES, Job
+from layermem.planning.job import OFF, Job
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_net, read_solver_text
 from layermem.proto.schema import NetParameter
@@ -96,7 +96,7 @@ class Run:
     poison: bool = False
     resumed_at: int = 0
     part_bytes: int = Device.part_bytes  # size of a part of 16-bit operands in fp32: one part, or several
-    slices: str = NO_SLICES
+    slices: str = OFF
 
     @staticmethod
     def random(rng: random.Random, iterations: int, layers: int) -> Run:
@@ -186,7 +186,7 @@ def in_slices(runs: Sequence[Run], rng: random.Random, job: Job, always: bool) -
     for run in runs:
         draws = DRAWS if always else int(rng.random() < SLICED)
         sliced = (run.sliced(rng, job) for _ in range(draws))
-        results.append(next((each for each in sliced if each.slices != NO_SLICES), run))
+        results.append(next((each for each in sliced if each.slices != OFF), run))
     return results
 
 
@@ -340,12 +340,12 @@ def try_net(
                 file = read_solver_text(text, "solver.prototxt")
                 job = solver_job(file, build_nets(file), StepOptions(device=device))
                 runs = in_slices(runs, rng, job, sliced)
-                campaign.count("nets in slices", any(each.slices != NO_SLICES for each in runs))
+                campaign.count("nets in slices", any(each.slices != OFF for each in runs))
             if bits != expected:
                 raise Different("ends in other bits than strategy caffe")
             campaign.count("diverged runs" if bits == DIVERGED else "runs")
             campaign.count("runs in 16 bits", device.storage in NARROW)
-            campaign.count("runs in slices", run.slices != NO_SLICES)
+            campaign.count("runs in slices", run.slices != OFF)
         except BudgetError as error:
             if error.host or run.host == "little":
                 campaign.count("refused host budgets")

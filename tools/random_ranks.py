@@ -32,7 +32,7 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.errors import DivergenceError, InputError
 from layermem.interactive.solver import Solver
-from layermem.planning.job import NO_SLICES
+from layermem.planning.job import OFF
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import SolverFile, read_solver_text
 from layermem.report.events import Event, Stepped
@@ -77,8 +77,8 @@ def slices_for(run: RankRun, solver: SolverFile, device: Device) -> str:
     try:
         solver_job(solver, build_nets(solver), StepOptions(device=device)).with_slices("whole/2")
     except InputError:
-        return NO_SLICES
-    return "whole/2" if run.sliced else NO_SLICES
+        return OFF
+    return "whole/2" if run.sliced else OFF
 
 
 def train_rank(

@@ -61,16 +61,20 @@ def main() -> None:
     parser.add_argument("--device", action="append", help="cpu or cuda; both if given twice (default: cpu)")
     parser.add_argument("--link", default="", help="GB/s of the link to the host, or none")
     parser.add_argument("--slices", default="off", help="as of layermem plan")
+    parser.add_argument("--split-weights", default="", help="as of layermem plan")
     parser.add_argument("--step", type=float, action="append", help="percent between budgets (default: 0.5)")
     parser.add_argument("--count", type=int, default=120, help="budgets of each net (default: %(default)s)")
     parser.add_argument("--alone", action="store_true", help="keep no plan from one budget to the next")
     parser.add_argument("--out", type=Path, help="a CSV file to which all budgets are added")
     options = parser.parse_args()
-    print("| net | device | slices | step | least, MiB | slower | by at most | CPU seconds |", flush=True)
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| net | device | slices | split weights | step | least, MiB | slower | by at most | CPU seconds |", flush=True
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for net in options.nets:
         for device in options.device or ["cpu"]:
             settings = {"net": net, "device": device, "slices": options.slices, "link": options.link}
+            settings["split-weights"] = options.split_weights
             for step in options.step or [0.5]:
                 began = cpu_seconds()
                 with tempfile.TemporaryDirectory() as folder:
@@ -82,6 +86,7 @@ def main() -> None:
                     net,
                     device,
                     options.slices,
+                    options.split_weights,
                     f"{step:g} %",
                     f"{least_bytes / MIB:,.0f}",
                     f"{len(above)}/{len(found)}",
@@ -89,7 +94,9 @@ def main() -> None:
                 print(f"| {' | '.join(cells)} | {max(above, default=0):.1f} | {seconds:.0f} |", flush=True)
                 if options.out is not None:
                     with options.out.open("a", newline="") as file:
-                        csv.writer(file).writerows((net, device, options.slices, step, *each) for each in found)
+                        csv.writer(file).writerows(
+                            (net, device, options.slices, options.split_weights, step, *each) for each in found
+                        )
 
 
 if __name__ == "__main__":

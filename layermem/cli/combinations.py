@@ -39,8 +39,10 @@ OF_A_JOB = (  # options of watch that plan a job other than the one in its log
     "recompute",
     "strategy",
     "slices",
+    "split_weights",
 )
-OF_A_PLAN = ("strategy", "slices", "segment_ends", "keep", "recompute", "hints")  # options that determine a plan
+# Options that determine a plan.
+OF_A_PLAN = ("strategy", "slices", "split_weights", "segment_ends", "keep", "recompute", "hints")
 
 
 def check_combinations(arguments: argparse.Namespace) -> None:

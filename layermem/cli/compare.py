@@ -104,7 +104,7 @@ def _measure(arguments: argparse.Namespace, reports: list[PlanReport]) -> dict[s
 
 def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> None:
     from layermem.report.refusal import host_budget_facts
-    from layermem.report.summary import costs_facts, ranks_facts, spill_facts
+    from layermem.report.summary import costs_facts, ranks_facts, slices_values, spill_facts
     from layermem.report.tables import print_table
     from layermem.utils.text import wrap
     from layermem.utils.units import format_bytes, format_seconds
@@ -112,10 +112,11 @@ def _print(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -
     rows = [_row(report, measured) for report in reports]
     first = reports[0]
     budget = f", budget {format_bytes(first.budget_bytes)}" if first.budget_bytes is not None else ""
-    in_slices = ["slices"] if any(report.slices for report in reports) else []
+    slices = [slices_values(report) for report in reports]
+    columns = [name for name in slices[0] if any(values[name] for values in slices)]
     print_table(
-        [*HEADINGS, *(MEASURED if measured else []), *in_slices],
-        [[*row, *(str(report.slices or "") for _ in in_slices)] for row, report in zip(rows, reports)],
+        [*HEADINGS, *(MEASURED if measured else []), *(name.replace("_", " ") for name in columns)],
+        [[*row, *(values[name] or "" for name in columns)] for row, values in zip(rows, slices)],
         title=f"{job.title} on {first.target}{budget}",
         optional=OPTIONAL,
     )
@@ -159,6 +160,8 @@ def _row(report: PlanReport, measured: dict[str, Measured]) -> list[str]:
 
 
 def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> dict[str, object]:
+    from layermem.report.summary import slices_values
+
     first = reports[0]
     return {
         "net": job.title,
@@ -180,7 +183,7 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
         "strategies": [
             {
                 "strategy": report.strategy,
-                "slices": report.job.graphs[0].slices or None,
+                **slices_values(report),
                 "not_fused": list(report.not_fused),
                 "feasible": report.feasible,
                 "peak_bytes": report.peak_bytes,

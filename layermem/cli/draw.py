@@ -51,7 +51,9 @@ def run_draw(arguments: argparse.Namespace) -> int:
     print_warnings(job.graphs[0].warnings)
     report = evaluate(job, arguments.strategy, arguments.budget, arguments.load)
     if report.slices is not None:
-        raise InputError("draw has one box for an op, and a layer in slices has several; leave --slices out")
+        raise InputError(
+            "draw has one box for an op, and a layer in slices has several; leave --slices and --split-weights out"
+        )
     if report.refusal is not None:
         raise report.explain_refusal()
     draw_net(report, arguments.output, rankdir=arguments.rankdir, fold=arguments.fold)

@@ -87,7 +87,7 @@ def _more() -> str:
 
 def run_fit(arguments: argparse.Namespace) -> int:
     from layermem.report.comparison import select_strategies
-    from layermem.report.fitting import find_fits, largest_first
+    from layermem.report.fitting import find_fits, jobs_in_slices, largest_first
     from layermem.utils.units import parse_bytes
 
     arguments.budget = _amount(arguments)
@@ -96,7 +96,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
     if max_size < 1:
         raise InputError(f"--max {max_size} is too small; give 1 or more")
     make, sizes, words = _deeper(arguments, max_size) if what == "depth" else _larger(arguments, max_size)
-    make, sizes = _sliced(arguments, make, sizes)
+    make, sizes = jobs_in_slices(make, sizes, arguments.slices, arguments.split_weights, are_batches=what == "batch")
     names = select_strategies(arguments.strategies)
     with show_progress(len(names), "fitting") as show:
 
@@ -181,26 +181,6 @@ def _deeper(arguments: argparse.Namespace, max_size: int) -> tuple[MakeJob, rang
 
     depths = range(8, max_size + 1, 6) if match[2] else range(38, max_size + 1, 3)
     return make, depths, lambda depth: []
-
-
-def _sliced(arguments: argparse.Namespace, make: MakeJob, sizes: range) -> tuple[MakeJob, range]:
-    """Return a function to jobs in the slices of --slices, and the batch sizes that these divide equally."""
-    from layermem.graph.step_slicer import Slices
-    from layermem.planning.job import AUTO_SLICES, NO_SLICES
-    from layermem.report.fitting import JOBS_KEPT
-
-    slices: str = arguments.slices or NO_SLICES
-    if slices == NO_SLICES:
-        return make, sizes
-    if slices == AUTO_SLICES:
-        what = "--slices auto chooses by the batch, which fit looks for"
-        raise InputError(f"{what}; name layers and a count, such as --slices whole/4")
-    count = Slices.parse(slices).batch_slices if arguments.grow == "batch" else 1
-    if sizes[-1] < count:
-        raise InputError(f"--max {sizes[-1]} is too small for {count} slices; give {count} or more")
-    sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
-    make(sizes[0]).with_slices(slices)  # raises InputError now; during the search it means "too large"
-    return lru_cache(JOBS_KEPT)(lambda size: make(size).with_slices(slices)), sizes
 
 
 def _measure(fit: Fit, device: Device, budget: str) -> Fit:

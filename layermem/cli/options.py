@@ -183,7 +183,7 @@ def add_threads(parser: Options) -> None:
 
 
 def add_budget(parser: Options) -> None:
-    """Add --budget, --host-budget, --spill, --slices, and the hints for strategies."""
+    """Add --budget, --host-budget, --spill, --slices, --split-weights, and the hints for strategies."""
     parser.add_argument(
         "-b",
         "--budget",
@@ -206,8 +206,14 @@ def add_budget(parser: Options) -> None:
     parser.add_argument(
         "--slices",
         metavar="S",
-        help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4; have weights in bands of "
-        "rows: fc6/rows/8; both, with a comma between; or auto: those with the fastest plan (default: off)",
+        help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4, or auto: those with the "
+        "fastest plan (default: off)",
+    )
+    parser.add_argument(
+        "--split-weights",
+        metavar="S",
+        help="have the weights of inner products in bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
+        "plan (default: auto with --slices auto, else off)",
     )
     parser.add_argument(
         "--hints",
@@ -351,7 +357,8 @@ def step_options(arguments: argparse.Namespace) -> StepOptions:
 
 def job_of(arguments: argparse.Namespace) -> Job:
     """Return the job that --net or --solver, --device, --costs and the hints describe."""
-    step = replace(step_options(arguments), slices=getattr(arguments, "slices", None))
+    slices, split_weights = (getattr(arguments, name, None) for name in ("slices", "split_weights"))
+    step = replace(step_options(arguments), slices=slices, split_weights=split_weights)
     return make_job(arguments, net_options(arguments), step)
 
 

@@ -70,7 +70,7 @@ def plan_run(start: Record, *, allow_python: bool) -> PlanReport:
     try:
         job = _job(start, given, allow_python)
         if not saved:
-            job = job.with_slices(str(start.get("slices") or "off")).with_fingerprint(str(start.get("fingerprint")))
+            job = job.in_slices(str(start.get("slices") or "")).with_fingerprint(str(start.get("fingerprint")))
         elif isinstance(saved, str):
             job = job.with_plan(saved)[0]
         if job.graphs[0].fingerprint != start.get("fingerprint"):

@@ -282,6 +282,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         measure=_measures(arguments),
         batch=arguments.batch,
         slices=arguments.slices,
+        split_weights=arguments.split_weights,
         spill=arguments.spill,
         weights=weight_files(arguments),
         snapshot=arguments.snapshot,

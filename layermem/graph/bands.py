@@ -31,7 +31,7 @@ from layermem.graph.train import with_updates_placed
 from layermem.ops import Along, BandRules, BatchSlice, Concat, InnerProduct, RowBand, Tensor, Update
 from layermem.utils.similar import did_you_mean
 
-ROWS = "/rows/"  # between the layer and the count, as users write bands
+ROWS = "/rows/"  # between the layer and the count, where the text of slices has bands
 OTHERWISE = "give the rows of another InnerProduct, or none"
 
 
@@ -43,15 +43,20 @@ class Bands:
     count: int
 
     @classmethod
-    def parse(cls, text: str) -> Bands:
-        """The bands that `str` wrote: "fc6/rows/8"."""
-        layer, _, count = text.strip().rpartition(ROWS)
+    def parse(cls, text: str, between: str = ROWS) -> Bands:
+        """The bands that `str` wrote: "fc6/rows/8"; or, with "/" between layer and count, those of a user: "fc6/8"."""
+        layer, _, count = text.strip().rpartition(between)
         if not layer or not count.isdecimal() or int(count) < 2:
             raise InputError(
-                f"rows '{text}' name no layer and a count of 2 or more; give them as LAYER/rows/COUNT, such as "
-                "fc6/rows/8"
+                f"split weights '{text}' name no layer and a count of 2 or more; give them as LAYER/COUNT, such as "
+                "fc6/8"
             )
         return cls(layer, int(count))
+
+    @property
+    def option(self) -> str:
+        """The bands as users write them: "fc6/8"."""
+        return f"{self.layer}/{self.count}"
 
     def __str__(self) -> str:
         return f"{self.layer}{ROWS}{self.count}"

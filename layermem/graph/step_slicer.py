@@ -1,9 +1,10 @@
 """Makes a training step in the slices that a user names: slices of the batch (slices.py), bands of the weights of its
-largest layers (bands.py), or both.
+largest layers (bands.py), or both.  Users give them in two options; plans and logs have them in one text.
 
-    conv1_1..pool2/4                the layers conv1_1 to pool2 in 4 slices of the batch
-    fc6/rows/8                      the weights of fc6 in 8 bands of rows
-    conv1_1..pool2/4,fc6/rows/8     both
+    slices              split weights       text
+    conv1_1..pool2/4                        conv1_1..pool2/4               layers conv1_1 to pool2 in 4 slices
+                        fc6/8               fc6/rows/8                     the weights of fc6 in 8 bands of rows
+    conv1_1..pool2/4    fc6/8,fc7/4         conv1_1..pool2/4,fc6/rows/8,fc7/rows/4
 """
 
 from __future__ import annotations
@@ -33,8 +34,19 @@ class Slices:
     bands: tuple[Bands, ...] = ()
 
     @classmethod
+    def of(cls, slices: str, split_weights: str) -> Slices:
+        """The slices and the split weights that a user names, "" for none; InputError for an unknown form."""
+        if ROWS in slices:
+            written = [Bands.parse(part).option for part in slices.split(",") if ROWS in part]
+            raise InputError(f"slices '{slices}' split weights; give these as --split-weights {','.join(written)}")
+        bands = [str(Bands.parse(part, "/")) for part in split_weights.split(",")] if split_weights else []
+        return cls.parse(",".join(filter(None, (slices, *bands))))
+
+    @classmethod
     def parse(cls, text: str) -> Slices:
-        """Parse the text of slices, in any order; InputError for an unknown form."""
+        """Parse the text of slices, in any order, "" for none; InputError for an unknown form."""
+        if not text:
+            return cls(None)
         parts = [part.strip() for part in text.split(",")]
         rows = [Bands.parse(part) for part in parts if ROWS in part]
         cuts = [Cut.parse(part) for part in parts if ROWS not in part]
@@ -42,11 +54,21 @@ class Slices:
             raise InputError(f"slices '{text}' cut the batch twice; give one range of layers, such as {cuts[0]}")
         for layer in (each.layer for each in rows):
             if sum(each.layer == layer for each in rows) > 1:
-                raise InputError(f"slices '{text}' give the rows of '{layer}' twice; give them once")
+                raise InputError(f"split weights '{_options(rows)}' name '{layer}' twice; give it once")
         return cls(cuts[0] if cuts else None, tuple(rows))
 
     def __str__(self) -> str:
         return ",".join(map(str, (*(() if self.cut is None else (self.cut,)), *self.bands)))
+
+    @property
+    def slices(self) -> str:
+        """The slices of the batch as users write them; "" without."""
+        return "" if self.cut is None else str(self.cut)
+
+    @property
+    def split_weights(self) -> str:
+        """The bands as users write them: "fc6/8,fc7/4"; "" without."""
+        return _options(self.bands)
 
     @property
     def batch_slices(self) -> int:
@@ -197,6 +219,21 @@ class StepSlicer:
         for each in self._banded[bands] if bands else ():
             graph = each.in_bands(graph, self._device)
         return graph
+
+
+def title_of_slices(text: str) -> str:
+    """The text of slices as in a sentence: "with slices whole/4 and split weights fc6/8", or "without slices"."""
+    try:
+        slices = Slices.parse(text)
+    except InputError:  # of a plan that was edited
+        return f"with slices {text}"
+    options = ("slices", slices.slices), ("split weights", slices.split_weights)
+    named = " and ".join(f"{name} {value}" for name, value in options if value)
+    return f"with {named}" if named else "without slices"
+
+
+def _options(bands: Sequence[Bands]) -> str:
+    return ",".join(each.option for each in bands)
 
 
 def _layers(bands: Sequence[Bands]) -> list[str]:

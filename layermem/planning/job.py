@@ -2,7 +2,8 @@
 
 budget   bytes, "2GiB", "50%" of the bytes of strategy `caffe`, "free" for the device's free bytes, or "80%free"
 plan     a plan that `plan --save` wrote for exactly these graphs
-slices   none, slices that a user names, or `auto`: the slices with the fastest plan (slice_search.py)
+slices   none, slices that a user names, or `auto`: the slices with the fastest plan (slice_search.py); so for the bands
+         of rows in which large weights are split
 hints    the user's hints, and those in the file next to the net
 costs    measured times, or a model of the device
 """
@@ -19,7 +20,7 @@ from layermem.errors import InputError
 from layermem.graph.caffe_bytes import beside, caffe_bytes
 from layermem.graph.net import Net
 from layermem.graph.ops import COMPUTE, Graph
-from layermem.graph.step_slicer import Slices, StepSlicer
+from layermem.graph.step_slicer import Slices, StepSlicer, title_of_slices
 from layermem.planning.costs import Costs, model_costs, read_costs
 from layermem.planning.gpus import TargetGpu
 from layermem.planning.hints import Hints, check_hints, hints_beside, merge_hints
@@ -32,7 +33,7 @@ from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
 Budget = int | float | str | None  # as users write it; None is no limit
-AUTO_SLICES, NO_SLICES = "auto", "off"  # words of users; any other text is a Slices
+AUTO, OFF = "auto", "off"  # words of users for slices and for split weights; any other text names them
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,8 +43,8 @@ class Job:
     history_count   blobs of optimizer state per parameter
     free_bytes  returns the bytes of the budget `free`, given the bytes of the host arena
     slicer      makes the training step in slices; None without a training step, as for a net in TEST
-    slices      slices of the first graph: AUTO_SLICES if the planner may choose them, NO_SLICES, or a Slices as text;
-                test nets run in the same slices if they have these layers
+    slices      slices of the first graph: a Slices as text; test nets run in the same slices if they have these layers
+    auto_slices, auto_bands   whether the planner may choose slices of the batch, and bands of weights, beside these
     ranks       the rank of the graphs, and the number of ranks that train together
     """
 
@@ -55,7 +56,9 @@ class Job:
     hints: Hints = field(default_factory=Hints)
     free_bytes: Callable[[int], int] | None = None
     slicer: StepSlicer | None = None
-    slices: str = NO_SLICES
+    slices: str = ""
+    auto_slices: bool = False
+    auto_bands: bool = False
     ranks: Ranks = field(default_factory=Ranks)
 
     def __repr__(self) -> str:
@@ -89,6 +92,17 @@ class Job:
     def whole(self) -> Graph:
         """The training step without slices."""
         return self.unsliced[0]
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether the planner may choose slices of the batch, bands of weights, or both."""
+        return self.auto_slices or self.auto_bands
+
+    @property
+    def wanted_slices(self) -> str:
+        """What the user wants besides the whole step, in one text; "" for nothing."""
+        autos = ("slices", self.auto_slices), ("bands", self.auto_bands)
+        return ",".join(filter(None, (self.slices, *(f"{AUTO} {name}" for name, is_auto in autos if is_auto))))
 
     @property
     def of_one_machine(self) -> Graph:
@@ -148,22 +162,32 @@ class Job:
         nbytes = bytes_of(budget, whole=lambda: self.baseline_bytes)
         return replace(self, hints=replace(self.hints, host_budget_bytes=nbytes))
 
-    def with_slices(self, slices: str | None) -> Job:
-        """The same job with its training step in slices: "auto", "off", layers and a count such as "conv1..pool2/4",
-        "whole/4", rows of weights as "fc6/rows/8", or several of these; None is "off".  InputError if the step cannot
-        be cut in this way."""
-        if slices is None or slices in (NO_SLICES, AUTO_SLICES):
-            return replace(self, graphs=self.unsliced, slices=slices or NO_SLICES)
-        chosen = Slices.parse(slices)
-        if self.slicer is None:
-            raise InputError(f"slices '{slices}' are of a training step, and there is none; leave them out")
-        return replace(self, graphs=self.slicer.graphs(chosen), slices=str(chosen))
+    def with_slices(self, slices: str | None, split_weights: str | None = None) -> Job:
+        """The same job with the user's slices of the batch and split weights.  InputError if the step cannot be cut in
+        this way.
+
+        slices          "auto", "off", or layers and a count such as "conv1..pool2/4" or "whole/4"; None is "off"
+        split_weights   "auto", "off", or layers and counts of bands such as "fc6/8,fc7/4"; None is "auto" beside slices
+                        that are "auto", else "off"
+        """
+        split_weights = split_weights or (AUTO if slices == AUTO else OFF)
+        named = ("" if each in (None, AUTO, OFF) else str(each) for each in (slices, split_weights))
+        job = self.in_slices(str(Slices.of(*named)))
+        return replace(job, auto_slices=slices == AUTO, auto_bands=split_weights == AUTO)
+
+    def in_slices(self, text: str) -> Job:
+        """The same job with its training step in exactly the slices of a Slices as text; InputError as above."""
+        chosen = Slices.parse(text)
+        if text and self.slicer is None:
+            raise InputError("slices are of a training step, and there is none; leave --slices and --split-weights out")
+        graphs = self.slicer.graphs(chosen) if text and self.slicer is not None else self.unsliced
+        return replace(self, graphs=graphs, slices=str(chosen), auto_slices=False, auto_bands=False)
 
     def with_step(self, graphs: tuple[Graph, ...]) -> Job:
         """The same job with the graphs of with_slices(), which another process may have made."""
         if self.slicer is not None:
             self.slicer.keep(graphs)
-        return replace(self, graphs=graphs, slices=graphs[0].slices)
+        return replace(self, graphs=graphs, slices=graphs[0].slices, auto_slices=False, auto_bands=False)
 
     def with_fingerprint(self, fingerprint: str) -> Job:
         """The same job with the step of this fingerprint, which may have fewer fusions; unchanged if there is none."""
@@ -187,13 +211,14 @@ class Job:
         return job, saved
 
     def _in_slices_of(self, slices: str, path: str | None) -> Job:
-        if self.slices not in (NO_SLICES, AUTO_SLICES, slices):
-            what = f"the saved plan uses slices {slices or NO_SLICES}, but --slices {self.slices} was given"
-            raise InputError(f"{what}; leave --slices out", path=path)
+        if self.slices not in ("", slices) and not self.has_auto:
+            made, here = title_of_slices(slices), title_of_slices(self.slices)
+            what = f"the saved plan was made {made}, but this step is planned {here}"
+            raise InputError(f"{what}; leave --slices and --split-weights out", path=path)
         try:
-            return self.with_slices(slices or NO_SLICES)
+            return self.in_slices(slices)
         except InputError:  # a plan of another net has other layers
-            return self.with_slices(NO_SLICES)
+            return self.in_slices("")
 
 
 def resolve_hints(hints: Hints, net: Net, host_budget_bytes: int | None = None) -> Hints:

@@ -83,7 +83,7 @@ class KeptPlans:
         if attempt.budget_bytes is None or not entry.combines_others or job.ranks.size > 1:
             return None
         graphs = [graph.fingerprint for graph in job.unsliced]
-        words = planner_digest(), _settings(), graphs, job.costs, job.hints, job.slices, entry.name
+        words = planner_digest(), _settings(), graphs, job.costs, job.hints, job.wanted_slices, entry.name
         question = hashlib.blake2b(repr(words).encode(), digest_size=16).hexdigest()
         kept = cls(kept_folder("plans") / f"{question}{ENDING}")
         kept.read()
@@ -178,7 +178,7 @@ def _place(kept: KeptPlan, attempt: Attempt) -> Attempt:
     """The attempt in the slices of a kept plan, with its program; InputError, ValueError or UnsafeSchedule if the
     program does not fit, or takes longer than it did."""
     slices, job = saved_slices(kept.text), attempt.job
-    sliced = job.with_slices(slices) if slices else job
+    sliced = job.in_slices(slices) if slices else job
     placed = attempt.with_job(sliced.with_fingerprint(saved_fingerprint(kept.text)))
     plan = Plan.from_json(kept.text, placed.job.graphs[0])
     program = placed.compiler.build(plan, kept.target_bytes)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from layermem.errors import InputError
 from layermem.graph.ops import Graph, Op, uses_of
+from layermem.graph.step_slicer import title_of_slices
 
 
 class Decision(Enum):
@@ -55,7 +56,7 @@ class Plan:
     copy_lead  share of a copy's duration by which it is moved away from the op that waits for it: 1 hides a copy
                behind computation, 0 holds no bytes longer than needed
     base       strategy that this plan started from, if `strategy` combines others, else ""
-    slices     the slices of the graph that it was made for (graph/slices.py), or ""
+    slices     the slices of the graph that it was made for (graph/step_slicer.py), or ""
     spill      the file system of the spill file whose rates it was made with, or ""
     fingerprint   of the graph that it was made for; "" if unknown
 
@@ -116,7 +117,7 @@ class Plan:
             raise InputError(f"is not a plan that layermem saved ({error}); make it again", path=path) from error
         slices = saved.get("slices", "")
         if slices != graph.slices:
-            made, here = (f"with slices {cut}" if cut else "without slices" for cut in (slices, graph.slices))
+            made, here = (title_of_slices(str(each)) for each in (slices, graph.slices))
             raise InputError(f"was made {made}, and this step is planned {here}; plan it the same way", path=path)
         if fingerprint != graph.fingerprint:
             raise InputError(

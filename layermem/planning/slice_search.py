@@ -1,4 +1,4 @@
-"""Chooses the slices of a training step if the user leaves them to the planner.
+"""Chooses the slices of a training step, and the bands of its weights, if the user leaves them to the planner.
 
     1  the step without slices, unless its lower bound exceeds the budget: the answer if nearly as fast as its ops alone
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
@@ -13,6 +13,9 @@
        take much of the budget in bands of rows
     7  finer bands, for the same range and for a shorter one in half as many slices, while one of them is faster; then
        that range with the same bands and half as many slices, because estimates count copies of weights only roughly
+
+If the user names the bands or wants none, steps 1 to 5 search with these.  If the user names the slices or wants none,
+the bands of step 6 are planned in these slices, and then finer ones while they are faster.
 
 All limits are counts, so the answer is the same on every machine.
 """
@@ -32,7 +35,7 @@ from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
-from layermem.planning.job import AUTO_SLICES, NO_SLICES, Job
+from layermem.planning.job import Job
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.settings import SETTINGS
@@ -43,14 +46,17 @@ from layermem.utils.units import aligned
 
 
 def choose_slices(attempt: Attempt) -> Attempt:
-    """The attempt in the slices that the user names, or, for AUTO_SLICES, in the slices with the fastest program."""
+    """The attempt in the slices that the user names, or, where the planner may choose, in those with the fastest
+    program."""
     job, budget_bytes = attempt.job, attempt.budget_bytes
-    if job.slices != AUTO_SLICES or budget_bytes is None or job.slicer is None:
+    if not job.has_auto or budget_bytes is None or job.slicer is None:
         return attempt
-    found = _search(attempt, budget_bytes)
-    fast_enough = SETTINGS.unbanded_ratio * ops_seconds(job.whole, job.costs)
-    if found.seconds <= fast_enough or job.hints.host_budget_bytes == 0:
+    found = _search(attempt, budget_bytes, job.slices) if job.auto_slices else _unsearched(attempt)
+    fast_enough = SETTINGS.unbanded_ratio * ops_seconds(job.graphs[0], job.costs)
+    if found.seconds <= fast_enough or job.hints.host_budget_bytes == 0 or not job.auto_bands:
         return found.attempt
+    if not job.auto_slices:
+        return _in_bands(found, budget_bytes).attempt
     rows = _rows(job, budget_bytes)
     if not rows:
         return found.attempt
@@ -75,10 +81,11 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     """The fastest program below `seconds`, with batch slices or without; if none fits, the one with the fewest live
     bytes.
 
-    rows   bands of rows, in the format of Slices; with them, slices near the fastest are also tried
+    rows   bands of rows, in the format of Slices; with those that the planner chose, slices near the fastest are also
+           tried
     """
     job = attempt.job
-    base = job.with_slices(rows) if rows else job
+    base = job.in_slices(rows) if rows else job
     whole = attempt.with_job(base) if rows else attempt
     fits = least_bytes(base.graphs[0], job.hints.host_budget_bytes) <= budget_bytes
     best = whole.fitting() if fits and not _is_slower(base, budget_bytes, seconds) else None
@@ -90,7 +97,7 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     for thorough in (False, True):
         judged = sorted(_judge(base, rows, budget_bytes, seconds, thorough), key=lambda each: each.rank)
         planned += _plan(judged, attempt, budget_bytes, seconds)
-        place = partial(_fastest_near, job) if rows else _fastest
+        place = partial(_fastest_near, job) if rows and job.auto_bands else _fastest
         best = place(planned, budget_bytes, seconds) or best
         if best is not None:
             seconds = best.program.seconds
@@ -107,6 +114,31 @@ def _search(attempt: Attempt, budget_bytes: int, rows: str = "", seconds: float 
     smallest = [(_least_live_bytes(whole), 0, whole), *((each.live_bytes, 1, each.attempt) for each in planned)]
     live_bytes, _, least_attempt = min(smallest, key=lambda each: each[:2])
     return _Found(least_attempt, inf, live_bytes)
+
+
+def _in_bands(found: _Found, budget_bytes: int) -> _Found:
+    """`found`, in its slices, with the bands of rows with the fastest program below its seconds; if nothing fits, with
+    those of the fewest live bytes."""
+    attempt, job = found.attempt, found.attempt.job
+    for doubled in range(SETTINGS.refinements + 1):
+        rows = _rows(job, budget_bytes >> doubled)
+        banded = _attempt_in(job, _joined(job.slices, rows), attempt) if rows else None
+        if banded is None or _is_slower(banded.job, budget_bytes, found.seconds):
+            continue
+        other = _unsearched(banded)
+        if other.rank < found.rank:
+            found = other
+        elif found.seconds < inf:
+            break
+    return found
+
+
+def _unsearched(attempt: Attempt) -> _Found:
+    """The result of no search: the program of an attempt."""
+    placed = attempt.fitting()
+    if placed is None:
+        return _Found(attempt, inf, _least_live_bytes(attempt))
+    return _Found(placed, placed.program.seconds)
 
 
 # -- near slices that were planned ---------------------------------------------------------------------------------
@@ -150,7 +182,7 @@ def _near(job: Job, slices: Slices, share: int, budget_bytes: int) -> dict[str, 
     finer, shorter = _rows(job, budget_bytes // (2 * share)), _shorter(job, slices, budget_bytes)
     halved = replace(cut, count=cut.count // 2) if cut.count >= 4 else None
     near = [(cut, finer, 2 * share), (shorter, finer, 2 * share), (shorter, rows, share), (halved, rows, share)]
-    return {",".join(filter(None, (str(cut), rows))): share for cut, rows, share in near if cut is not None}
+    return {_joined(str(cut), rows): share for cut, rows, share in near if cut is not None}
 
 
 def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
@@ -158,7 +190,7 @@ def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
     if slices.cut is None or slices.cut.count < 4:
         return None
     bands = ",".join(map(str, slices.bands))
-    known = ranges(job.with_slices(bands or NO_SLICES).graphs[0], budget_bytes)
+    known = ranges(job.in_slices(bands).graphs[0], budget_bytes)
     place = known.index((slices.cut.first, slices.cut.last)) if (slices.cut.first, slices.cut.last) in known else 0
     return Cut(*known[place - 1], slices.cut.count // 2) if place else None
 
@@ -166,7 +198,7 @@ def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
 def _attempt_in(job: Job, slices: str, first: Attempt) -> Attempt | None:
     """The job in these slices, or None if it cannot be cut so."""
     try:
-        return first.with_job(job.with_slices(slices))
+        return first.with_job(job.in_slices(slices))
     except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
         return None
 
@@ -190,11 +222,12 @@ def _is_slower(job: Job, budget_bytes: int, seconds: float) -> bool:
 
 
 def _rows(job: Job, budget_bytes: int) -> str:
-    """The bands of rows to try, in the format of Slices, for the weights that take much of the budget."""
+    """The bands of rows to try beside the named slices, in the format of Slices, for the weights that take much of the
+    budget."""
     possible = []
     for bands in row_bands(job.whole, budget_bytes):
         try:
-            job.with_slices(str(bands))
+            job.in_slices(_joined(job.slices, str(bands)))
         except InputError:  # the device has no such bands, or an op reads all rows at once
             continue
         possible.append(str(bands))
@@ -208,7 +241,7 @@ def can_slice(job: Job) -> bool:
     for of_range in cuts(job.whole, job.slicer.items, least_bytes(job.whole)):
         for cut in of_range[:1]:
             try:
-                job.with_slices(str(cut))
+                job.in_slices(str(cut))
             except InputError:  # a layer of the range mixes items, or the device cannot sum its slices
                 continue
             return True
@@ -328,7 +361,12 @@ def _finer(job: Job, rows: str, budget_bytes: int, seconds: float, planned: Iter
 
 def _sliced(job: Job, cut: str, rows: str) -> Job:
     """The job with a cut and bands; InputError if it cannot be cut."""
-    return job.with_slices(f"{cut},{rows}" if rows else cut)
+    return job.in_slices(_joined(cut, rows))
+
+
+def _joined(cut: str, rows: str) -> str:
+    """A cut and bands of rows, "" for none, in the format of Slices."""
+    return ",".join(filter(None, (cut, rows)))
 
 
 def _cut(sliced: Job, budget_bytes: int, seconds_per_byte: float) -> _Cut:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from layermem.errors import BudgetError, InputError
 from layermem.planning.bounds import least_bytes, least_seconds_of
 from layermem.planning.compiler import Compiler
-from layermem.planning.job import AUTO_SLICES, Budget, Job
+from layermem.planning.job import Budget, Job
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy
@@ -57,7 +57,7 @@ def evaluate_all(
             show(name, len(reports))
             reports[name] = evaluate(job, name, budget_bytes)
 
-    fusing = [name for name in names if get_strategy(name).fuses_updates and job.slices != AUTO_SLICES]
+    fusing = [name for name in names if get_strategy(name).fuses_updates and not job.has_auto]
     others = [name for name in names if name not in fusing]
     if fusing and others:
         run_both(lambda: evaluate_each(job, others), lambda: evaluate_each(replace(job), fusing))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from layermem.errors import InputError
-from layermem.planning.job import Job
+from layermem.graph.step_slicer import Slices
+from layermem.planning.job import AUTO, OFF, Job
 from layermem.planning.registry import get_strategy
 from layermem.report.comparison import min_live_bytes
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
@@ -53,6 +54,26 @@ def jobs_by_batch(make: JobOf, inputs: Shapes) -> tuple[MakeJob, Callable[[int],
         return batch, {name: (batch, *shape[1:]) for name, shape in inputs.items()}
 
     return lru_cache(JOBS_KEPT)(lambda batch: make(*shapes(batch))), shapes
+
+
+def jobs_in_slices(
+    make: MakeJob, sizes: range, slices: str | None, split_weights: str | None, *, are_batches: bool = True
+) -> tuple[MakeJob, range]:
+    """A function from size to job in the slices and with the split weights that a user names, and those of `sizes` that
+    the slices divide equally if sizes are batches.  InputError, before any search, if there is no such job."""
+    wanted = {"slices": slices or OFF, "split weights": split_weights or OFF}
+    for name, value in wanted.items():
+        if value == AUTO:
+            raise InputError(f"{name} 'auto' depend on the batch, which fit looks for; name layers and a count instead")
+    named = Slices.of(*("" if value == OFF else value for value in wanted.values()))
+    if not str(named):
+        return make, sizes
+    count = named.batch_slices if are_batches else 1
+    if sizes[-1] < count:
+        raise InputError(f"a batch of at most {sizes[-1]} is too small for {count} slices; allow {count} or more")
+    sizes = range(count, sizes[-1] + 1, count) if count > 1 else sizes
+    make(sizes[0]).in_slices(str(named))  # raises InputError now; during the search it means "too large"
+    return lru_cache(JOBS_KEPT)(lambda size: make(size).in_slices(str(named))), sizes
 
 
 def find_fits(

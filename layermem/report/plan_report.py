@@ -22,7 +22,7 @@ from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.compiler import Compiler
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
-from layermem.planning.job import AUTO_SLICES, NO_SLICES, Budget, Job, items_of
+from layermem.planning.job import AUTO, Budget, Job, items_of
 from layermem.planning.pipeline import plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
@@ -149,7 +149,7 @@ class PlanReport:
         """The `refusal` with the strategies that would fit."""
         assert self.refusal is not None
         refusal = self.refusal
-        if self.job.slices == NO_SLICES and not refusal.host and can_slice(self.job):
+        if not self.job.wanted_slices and not refusal.host and can_slice(self.job):
             refusal = refusal.with_detail("slices", self._fit_in_slices())
         if self.storage == FP32 and not refusal.host:
             refusal = refusal.with_detail("storage", "fp32; --storage bf16 or fp16 halves the bytes of activations")
@@ -164,7 +164,7 @@ class PlanReport:
         """Whether a plan in slices of the batch fits where one without them does not."""
         budget_bytes = self.budget_bytes or 0
         if may_fit_in_slices(self.job, budget_bytes):
-            sliced = evaluate(self.job.with_slices(AUTO_SLICES), self._search.entry, budget_bytes)
+            sliced = evaluate(self.job.with_slices(AUTO), self._search.entry, budget_bytes)
             if sliced.feasible:
                 return f"none; with --slices auto a plan fits, in {format_bytes(sliced.peak_bytes)}"
             if sliced.peak_bytes < self.peak_bytes:

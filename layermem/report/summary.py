@@ -8,6 +8,7 @@ peak at         backward conv2.wgrad (tick 22 of 31)
 
 from __future__ import annotations
 
+from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
 from layermem.planning.bounds import is_sliced
 from layermem.planning.job import Job
@@ -70,6 +71,12 @@ def costs_facts(job: Job) -> list[tuple[str, str]]:
 def spill_facts(job: Job) -> list[tuple[str, str]]:
     """The spill file, with its rates and their source."""
     return [("host memory", f"is {job.costs.spill}")] if job.costs.spill is not None else []
+
+
+def slices_values(report: PlanReport) -> dict[str, str | None]:
+    """The slices of the batch and the split weights, as users write them; None without."""
+    slices = report.slices or Slices(None)
+    return {"slices": slices.slices or None, "split_weights": slices.split_weights or None}
 
 
 def _slices_facts(report: PlanReport) -> list[tuple[str, str]]:
@@ -193,7 +200,7 @@ def plan_values(report: PlanReport, *, minimum: bool = False) -> dict[str, objec
         "net": report.job.title,
         "strategy": report.strategy,
         "base": report.base or None,
-        "slices": report.job.graphs[0].slices or None,
+        **slices_values(report),
         "not_fused": list(report.not_fused),
         **_machine_values(report),
         "feasible": report.feasible,

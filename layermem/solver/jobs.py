@@ -51,8 +51,9 @@ class StepOptions:
     spill        a folder for offloaded bytes, which are then in a file; plans use the rates of its file system
                  (solver/spill_rates.py), measured at first use; a Spill has its rates already
     slices       layers of the training step that run in slices of the batch, and the number of slices:
-                 "conv1_1..pool2/4", or "whole/4"; weights in bands of rows: "fc6/rows/8"; both, separated by a comma;
-                 "auto": the fastest plan; None is "off"
+                 "conv1_1..pool2/4", or "whole/4"; "auto": those with the fastest plan; None is "off"
+    split_weights   inner products whose weights are in bands of rows, and the number of bands: "fc6/8,fc7/4"; "auto":
+                 those with the fastest plan; None is "auto" beside slices that are "auto", else "off"
     strategy     name of a strategy: by default `auto` under a budget, else `liveness`
     plan         a plan, or the file that `plan --save` wrote, in place of a strategy
     costs        measured costs, or their file; None is a model of the device
@@ -69,6 +70,7 @@ class StepOptions:
     host_budget: Budget = None
     spill: PathName | Spill | None = None
     slices: str | None = None
+    split_weights: str | None = None
     strategy: Choice | None = None
     plan: Plan | PathName | None = None
     costs: Costs | PathName | None = None
@@ -155,7 +157,7 @@ def _job(nets: tuple[Net, ...], rule: UpdateRule, makers: MakersFor | None, rank
         slicer,
         ranks=ranks,
     )
-    return job.with_host_budget(options.host_budget).with_slices(options.slices)
+    return job.with_host_budget(options.host_budget).with_slices(options.slices, options.split_weights)
 
 
 def free_bytes(

@@ -18,7 +18,7 @@ from layermem.distributed.network_rates import NetworkRates
 from layermem.errors import InputError
 from layermem.graph.ops import Graph
 from layermem.planning.costs import MIN_SECONDS, Costs, as_written, write_costs
-from layermem.planning.job import NO_SLICES, Budget, Job
+from layermem.planning.job import Budget, Job
 from layermem.planning.kept_costs import keep_costs, read_kept
 from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice
@@ -69,7 +69,7 @@ def with_kept_costs(job: Job) -> tuple[Job, str | None]:
         return job, None
     graph = job.of_one_machine
     try:
-        costs = read_kept(gpu, graph.device, graph.fingerprint, _slices_of(job))
+        costs = read_kept(gpu, graph.device, graph.fingerprint, job.wanted_slices)
     except InputError as error:
         return job, str(error)
     return (job if costs is None else replace(job, costs=costs)), None
@@ -82,13 +82,8 @@ def keep_measured(measured: Job, job: Job) -> Job:
     if gpu is None:
         return measured
     graph = measured.of_one_machine
-    path = keep_costs(costs_text(measured), gpu, graph.device, graph.fingerprint, _slices_of(job))
+    path = keep_costs(costs_text(measured), gpu, graph.device, graph.fingerprint, job.wanted_slices)
     return measured if path is None else replace(measured, costs=replace(measured.costs, path=str(path), is_kept=True))
-
-
-def _slices_of(job: Job) -> str:
-    """The slices of a job, whose ops have separate times."""
-    return "" if job.slices == NO_SLICES else job.slices
 
 
 def measure_once(

@@ -475,7 +475,7 @@ class Training(Planned):
         ]
         self.group.check_same(values, "give all ranks the same files and options")
         together = [("row bands", communication_of(self.job.graphs))]
-        self.group.check_same(together, "give all ranks the same --slices, where these have rows of weights")
+        self.group.check_same(together, "give all ranks the same --split-weights")
         kernels = self.group.gather(self.device.arithmetic)
         if len(set(kernels)) > 1:
             self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")

@@ -30,6 +30,17 @@ def test_the_deepest_net_fits_and_a_deeper_one_does_not(layermem, prototxt):
         assert layermem("plan", "--net", net, *words).code == fits
 
 
+def test_batches_are_multiples_of_the_number_of_slices(layermem):
+    words = ("--strategies", "liveness", "--slices", "..pool1/4", "--split-weights", "ip1/5", "--budget", "1MiB")
+    (fit,) = json.loads(layermem("fit", "--net", NET, *words, "--json").out)["strategies"]
+    assert fit["batch"] % 4 == 0
+    options = ("--strategy", "liveness", *words[2:])
+    for batch, fits in ((fit["batch"], 0), (fit["batch"] + 4, 3)):
+        assert layermem("plan", "--net", NET, "--batch", batch, *options).code == fits
+    for more in (["--max", "3"], ["--slices", "auto"], ["--split-weights", "auto"], ["--split-weights", "pool1/2"]):
+        assert layermem("fit", "--net", NET, *words, *more).code == 2
+
+
 def test_a_search_that_ends_at_its_limit_says_so(layermem):
     ended = layermem("fit", "--net", NET, "--budget", "1GiB", "--max", "16", "--strategies", "liveness")
     assert ended.code == 0 and ">= 16" in ended.out

@@ -384,6 +384,20 @@ def test_slices_are_named_in_the_text_and_in_the_json(layermem, values):
     assert layermem("plan", "--net", net, "--slices", "conv1..pool1/5").code == 2
 
 
+def test_split_weights_are_an_option_of_their_own(layermem, values):
+    net = ("--net", "prototxt/digits/train_val.prototxt")
+    options = ("--slices", "conv1..pool1/4", "--split-weights", "ip1/4,ip2/2")
+    found = values(*net, *options)[0]
+    assert (found["slices"], found["split_weights"]) == ("conv1..pool1/4", "ip1/4,ip2/2")
+    assert values(*net, "--split-weights", "ip1/4")[0]["slices"] is None
+    assert "rows of ip1 in 4 bands, rows of ip2 in 2 bands" in layermem("plan", *net, *options).out
+    refused = layermem("plan", *net, "--slices", "conv1..pool1/4,ip1/rows/4")
+    assert refused.code == 2 and "give these as --split-weights ip1/4" in refused.err
+    table = layermem("compare", *net, "--strategies", "liveness,hybrid", *options).out
+    assert re.search(r" slices +split weights$", table, re.MULTILINE)
+    assert re.search(r"^liveness .* conv1\.\.pool1/4 +ip1/4,ip2/2$", table, re.MULTILINE)
+
+
 def test_a_saved_plan_in_slices_is_loaded_without_naming_them(layermem, values, tmp_path):
     net, path = "prototxt/digits/train_val.prototxt", str(tmp_path / "plan.json")
     assert layermem("plan", "--net", net, "--slices", "whole/2", "--save", path).code == 0

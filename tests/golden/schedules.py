@@ -35,9 +35,9 @@ CASES = [
 
 @cache
 def job(net: str) -> Job:
-    net, cut = SLICES.get(net, (net, None))
+    net, slices = SLICES.get(net, (net, ""))
     made = net_job(build_net(FOLDER / f"{net}.prototxt"), StepOptions(device="reference"))
-    return made.with_slices(cut)
+    return made.in_slices(slices)
 
 
 def schedule(net: str, strategy: str) -> Schedule:

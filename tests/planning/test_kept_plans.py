@@ -205,6 +205,16 @@ def test_the_cache_is_bounded_and_may_be_missing(job, folder, monkeypatch):
     assert evaluate(job, ERRATIC, budgets_of(job)[4]).feasible and not Path("/dev/null/plans").exists()
 
 
+@pytest.mark.parametrize("wanted", [("off", "auto"), ("..pool1/2", "auto"), ("auto", "ip1/4"), ("auto", None)])
+def test_a_plan_with_split_weights_is_placed_again(folder, monkeypatch, wanted):
+    job = api.job_of("prototxt/digits/train_val.prototxt", device="cpu", batch=8).with_host_budget("1GiB")
+    job = job.with_slices(*wanted)
+    found = evaluate(job, "auto", 200_000)
+    monkeypatch.setattr(pipeline, "choose_slices", None)  # nothing is searched
+    again = evaluate(job, "auto", 200_000)
+    assert again.slices == found.slices and again.slices.bands and again.seconds == found.seconds
+
+
 def test_a_plan_with_fewer_fusions_is_placed_again(folder, monkeypatch):
     job = api.job_of(read_net_text(str(resnet.cifar(8, 8, 8))), device="cuda", batch=8)
     first = evaluate(job, "auto", 1).minimum_program
@@ -219,17 +229,19 @@ def test_a_plan_with_fewer_fusions_is_placed_again(folder, monkeypatch):
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize(
-    ("net", "batch", "count", "slices", "settings"),
+    ("net", "batch", "count", "options", "settings"),
     [
-        ("resnet20", 16, 6, "off", {"device": "cpu"}),
-        ("digits", 64, 4, "off", {"device": "cuda"}),
-        ("digits", 64, 8, "ip1/rows/4", {"device": "cuda"}),
-        ("digits", 8, 4, "auto", {"device": "reference", "hints": NO_LINK}),
-        ("digits", 64, 4, "off", {"device": "cpu", "hints": Hints(host_budget_bytes=2**18)}),
+        ("resnet20", 16, 6, {}, {"device": "cpu"}),
+        ("digits", 64, 4, {}, {"device": "cuda"}),
+        ("digits", 64, 8, {"split_weights": "ip1/4"}, {"device": "cuda"}),
+        ("digits", 8, 4, {"slices": "auto"}, {"device": "reference", "hints": NO_LINK}),
+        ("digits", 64, 4, {}, {"device": "cpu", "hints": Hints(host_budget_bytes=2**18)}),
     ],
 )
-def test_more_bytes_never_cost_time(folder, net, batch, count, slices, settings):
-    job = api.job_of(f"prototxt/{net}/train_val.prototxt", batch=batch, **settings).with_slices(slices)
+def test_more_bytes_never_cost_time(folder, net, batch, count, options, settings):
+    job = api.job_of(f"prototxt/{net}/train_val.prototxt", batch=batch, **settings).with_slices(
+        **{"slices": "off", **options}
+    )
     least = evaluate(job, "auto", 1).minimum_bytes
     reports = [evaluate(job, "auto", least + least * number // 200) for number in range(count)]
     points = [100 * report.seconds / job.baseline_seconds for report in reports if report.feasible]

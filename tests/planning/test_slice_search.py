@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 
 import pytest
@@ -19,6 +19,7 @@ from layermem.planning.pipeline import plan_step
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.report.records import start_record
+from layermem.report.summary import slices_values
 from tests.planning.settings import change
 
 NET = "prototxt/digits/train_val.prototxt"
@@ -45,6 +46,9 @@ def test_named_slices_change_the_first_graph_and_not_what_percentages_are_of(job
         ("whole/7", "has a batch of 64, which 7 slices cannot share equally; cut it into 2, 4, 8, 16, 32 or 64"),
         ("pool2..conv1/4", "give the earlier one first"),
         ("sometimes", "name no layers and a count"),
+        ("whole/2,whole/4", "cut the batch twice; give one range of layers, such as whole/2"),
+        ("ip1/rows/3", "^slices 'ip1/rows/3' split weights; give these as --split-weights ip1/3$"),
+        ("whole/2,ip1/rows/3,ip2/rows/2", "give these as --split-weights ip1/3,ip2/2$"),
     ],
 )
 def test_slices_that_cannot_be_are_refused(job, slices, message):
@@ -160,6 +164,43 @@ def test_bands_of_rows_fit_below_the_minimum_of_slices_where_there_is_memory_to_
     assert not without.feasible and (without.slices is None or not without.slices.bands)
 
 
+def test_bands_are_chosen_beside_slices_unless_the_user_says_otherwise(job):
+    for options, chosen in {
+        ("auto",): (True, True),
+        ("auto", "auto"): (True, True),
+        ("auto", "off"): (True, False),
+        ("auto", "ip1/3"): (True, False),
+        ("off", "auto"): (False, True),
+        ("whole/2", "auto"): (False, True),
+        ("whole/2",): (False, False),
+        (None, "ip1/3"): (False, False),
+    }.items():
+        wanted = job.with_slices(*options)
+        assert (wanted.auto_slices, wanted.auto_bands) == chosen
+    every = product(("auto", "off", "whole/2"), ("auto", "off", "ip1/3"))
+    assert len({job.with_slices(*options).wanted_slices for options in every}) == 9
+
+
+@pytest.mark.parametrize(
+    ("slices", "split_weights", "batch"),
+    [("auto", "off", 64), ("auto", "ip1/4", 64), ("off", "auto", 8), ("..pool1/2", "auto", 8)],
+)
+def test_the_planner_chooses_only_what_is_auto(slices, split_weights, batch):
+    job = api.job_of(NET, device="cpu", batch=batch).with_host_budget("1GiB")
+    named = ("off" if word == "auto" else word for word in (slices, split_weights))
+    budget_bytes = evaluate(job.with_slices(*named), "hybrid", 1).minimum_bytes * 9 // 10
+    chosen = evaluate(job.with_slices(slices, split_weights), "hybrid", budget_bytes)
+    assert chosen.feasible and chosen.peak_bytes <= budget_bytes
+    for word, value in zip((slices, split_weights), slices_values(chosen).values()):
+        assert value is not None if word == "auto" else (value or "off") == word
+
+
+def test_no_bands_are_chosen_where_the_named_slices_are_as_fast_as_their_ops():
+    job = api.job_of(NET, device="cpu", batch=8).with_host_budget("1GiB")
+    peak_bytes = evaluate(job.with_slices("..pool1/2"), "liveness").peak_bytes
+    assert str(evaluate(job.with_slices("..pool1/2", "auto"), "hybrid", peak_bytes).slices) == "..pool1/2"
+
+
 @pytest.fixture(scope="module")
 def alexnet():
     return api.job_of("prototxt/alexnet/train_val.prototxt", device="cpu", batch=2).with_host_budget("4GiB")
@@ -193,7 +234,7 @@ def test_near_slices_have_finer_bands_a_shorter_range_both_or_half_as_many_slice
     budget_bytes = 300 << 20
     rows, finer = (slice_search._rows(job, budget_bytes // share) for share in (1, 2))
     assert rows == "fc6/rows/8,fc7/rows/4" and finer == "fc6/rows/16,fc7/rows/8,fc8/rows/2"
-    known = slice_search.ranges(job.with_slices(rows).graphs[0], budget_bytes)
+    known = slice_search.ranges(job.in_slices(rows).graphs[0], budget_bytes)
     longer, shorter = slice_search.Cut(*known[1], 4), slice_search.Cut(*known[0], 2)
     near = slice_search._near(job, slice_search.Slices.parse(f"{longer},{rows}"), 1, budget_bytes)
     assert near == {
@@ -230,7 +271,7 @@ def test_the_next_shorter_range_has_half_as_many_slices(job):
 
 
 def test_a_saved_plan_brings_its_bands_along(job, tmp_path):
-    report = evaluate(job.with_slices("conv1..pool1/2,ip1/rows/3"), "liveness")
+    report = evaluate(job.with_slices("conv1..pool1/2", "ip1/3"), "liveness")
     path = tmp_path / "plan.json"
     path.write_text(report.program.plan.to_json(report.job.graphs[0]))
     loaded = evaluate(job, plan=path)
@@ -249,8 +290,11 @@ def test_a_saved_plan_brings_its_slices_along(job, tmp_path):
     for plan in (path, report.program.plan):
         loaded = evaluate(job, plan=plan)
         assert str(loaded.slices) == "conv1..pool1/2" and loaded.peak_bytes == report.peak_bytes
-    with pytest.raises(InputError, match=r"pool1/2, but --slices whole/2 was given; leave --slices out"):
-        evaluate(job.with_slices("whole/2"), plan=path)
+    refusal = "made with slices conv1..pool1/2, but this step is planned with slices whole/2 and split weights ip1/3"
+    with pytest.raises(InputError, match=refusal):
+        evaluate(job.with_slices("whole/2", "ip1/3"), plan=path)
+    for wanted in (job.with_slices("auto", "off"), job.with_slices("auto", "ip1/3")):
+        assert str(evaluate(wanted, plan=path).slices) == "conv1..pool1/2"
     other = api.job_of("prototxt/mnist/train_val.prototxt", device="reference", batch=2)
     with pytest.raises(InputError, match="was made"):
         evaluate(other, plan=path)

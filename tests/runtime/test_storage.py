@@ -17,7 +17,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.interactive.net import Net as NetByHand
 from layermem.interactive.solver import Solver
 from layermem.ops import NARROW
-from layermem.planning.job import NO_SLICES
+from layermem.planning.job import OFF
 from layermem.proto.read import SolverFile
 from layermem.report.events import Stepped
 from layermem.report.plan_report import evaluate
@@ -132,7 +132,7 @@ def test_held_and_clipped_gradients_have_the_same_bits(device, text, fields, tmp
     file = solver_of(text, tmp_path, **fields)
     bits = trained(file, device, strategy="caffe")
     limit_parts(monkeypatch, 1)
-    for strategy, slices in (("hybrid", NO_SLICES), ("recompute", NO_SLICES), ("nested", "..score/2")):
+    for strategy, slices in (("hybrid", OFF), ("recompute", OFF), ("nested", "..score/2")):
         assert trained(file, device, strategy=strategy, slices=slices) == bits
 
 

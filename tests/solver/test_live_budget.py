@@ -40,7 +40,7 @@ ADAM = {"type": "Adam", "momentum2": 0.99, "base_lr": 0.01, "iter_size": 2}
 PLANS = {
     "plain": {},
     "slices": {"slices": "auto"},
-    "rows": {"slices": "fc/rows/2"},
+    "rows": {"split_weights": "fc/2"},
     "host": {"host_budget": "1GiB"},
     "spill": {"spill": "."},
 }

@@ -143,11 +143,11 @@ def test_ranks_may_have_other_budgets_and_strategies(folder):
 
 @pytest.mark.parametrize("bands", [2, 5])
 def test_ranks_that_share_weights_in_bands_of_rows_write_the_snapshot_of_one_process(bands, folder):
-    net, slices = "digits, unclipped", f"ip1/rows/{bands}"
+    net, rows = "digits, unclipped", f"ip1/{bands}"
     whole = trained(folder, 1, net, iterations=3)[0]
-    assert trained(folder, 2, net, iterations=3, slices=slices)[0] == whole
-    trained(folder, 4, net, iterations=2, slices=slices)
-    resumed = trained(folder, 2, net, iterations=3, slices=slices, snapshot="run_iter_2.solverstate")
+    assert trained(folder, 2, net, iterations=3, split_weights=rows)[0] == whole
+    trained(folder, 4, net, iterations=2, split_weights=rows)
+    resumed = trained(folder, 2, net, iterations=3, split_weights=rows, snapshot="run_iter_2.solverstate")
     assert resumed[0] == whole
 
 

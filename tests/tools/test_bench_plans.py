@@ -64,6 +64,9 @@ def test_a_step_is_compared_with_that_of_its_row():
     sliced = StepRow({**base.settings, "slices": "whole/4"}, base)
     assert base.overhead() == "+0.0 %" and sliced.overhead().startswith("+")
     assert sliced.result("slices chosen") == "whole/4" and sliced.result("no result") is None
+    split = sliced.other(**{"split-weights": "ip1/4"})
+    assert [split.result(f"{name} chosen") for name in ("slices", "split weights")] == ["whole/4", "ip1/4"]
+    assert sliced.result("split weights chosen") == "off"
 
 
 def test_ranks_have_an_efficiency_and_exposed_communication():
@@ -101,6 +104,7 @@ def test_a_step_is_planned_for_the_gpu_of_its_row():
         ("`auto` device=cuda", {"device": "cuda"}, "auto"),
         ("storage=bf16 precision=bf16", {"storage": "bf16", "precision": "bf16"}, "overhead"),
         ("peak, MiB slices=whole/2", {"slices": "whole/2"}, "peak, MiB"),
+        ("slices=whole/2 split-weights=fc6/8,fc7/4", {"slices": "whole/2", "split-weights": "fc6/8,fc7/4"}, "overhead"),
         ("`layermem plan --budget=3`", {}, "layermem plan --budget=3"),
     ],
 )

@@ -54,7 +54,7 @@ FLAGS_OF = {
     "device_query": ("gpu",),
 }
 SHARED = ("budget", "storage", "threads", "precision", "allow-python")
-OF_A_PLAN = ("host-budget", "spill", "slices", "strategy")
+OF_A_PLAN = ("host-budget", "spill", "slices", "split-weights", "strategy")
 ENVIRONMENT_OF = {
     "train": (*SHARED, *OF_A_PLAN, "loss-scale", "transport"),
     "test": SHARED,

@@ -207,8 +207,9 @@ def test_a_captured_step_converts_as_one_that_is_not(storage):
 @pytest.mark.parametrize("fields", [{}, {"type": "Adam", "base_lr": 0.002, "iter_size": 2}], ids=["SGD", "held Adam"])
 def test_bands_of_rows_change_no_bit(fields):
     job = {"net": "wide", "steps": 3, "poison": True, "fields": fields}
-    rows = ["wide/rows/4", "wide/rows/2,flat/rows/3", "..stem_relu/2,wide/rows/3"]
-    answers = trained([job, *({**job, "slices": each, "strategy": "hybrid", "resume": 2} for each in rows)])
+    rows = {"wide/4": "off", "wide/2,flat/3": "off", "wide/3": "..stem_relu/2"}
+    ways = [{"split_weights": each, "slices": cut, "strategy": "hybrid", "resume": 2} for each, cut in rows.items()]
+    answers = trained([job, *({**job, **way} for way in ways)])
     assert all("error" not in answer for answer in answers), answers
     assert len({(answer["losses"][-1], answer["parameters"]) for answer in answers}) == 1
 

@@ -229,6 +229,7 @@ VARIABLES = {
     "strategy": "offload",
     "spill": "folder",
     "slices": "auto",
+    "split_weights": "off",
     "storage": "bf16",
     "loss_scale": "8",
     "threads": "1",
