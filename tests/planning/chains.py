@@ -11,6 +11,7 @@ n + 2 units: x0 ... xn and dn at the seed, then x0 ... x(i-1), di and d(i-1) at 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, BufferOverlay, Graph
 from layermem.planning.costs import Costs, Rates
@@ -23,9 +24,10 @@ from tests.schedule.small_graphs import buffer, graph, op, repeatable
 UNIT = 1024
 
 
-def chain(layers: int, *, overlays: bool = False, parameters: bool = False) -> Graph:
+def chain(layers: int, *, overlays: bool = False, parameters: bool = False, joins: str = "") -> Graph:
     """overlays    gradients may lie over the activations that are read for the last time with them
     parameters  a layer i has wi and its history hi, and an update after its backward
+    joins       the kind of these updates, if a device may launch several as one
     """
     blobs = [
         buffer(f"{letter}{i}", kind, UNIT) for letter, kind in (("x", DATA), ("d", DIFF)) for i in range(layers + 1)
@@ -49,22 +51,31 @@ def chain(layers: int, *, overlays: bool = False, parameters: bool = False) -> G
         back = op(f"b{i}.backward", BACKWARD, f"d{i} x{i - 1}{own}", f"d{i - 1}{grown}", node=i)
         ops.append(replace(back, overlays=over(f"d{i - 1}", f"x{i - 1}")))
         if parameters:
-            ops.append(op(f"f{i}.update", UPDATE, f"g{i}", updates=f"w{i} h{i}"))
+            ops.append(op(f"f{i}.update", UPDATE, f"g{i}", updates=f"w{i} h{i}", joins=joins))
     return graph([*blobs, *weights], ops)
 
 
-def a_second_each(net: Graph, link: float = UNIT) -> Costs:
-    """`link` is in bytes a second, each way."""
-    return Costs(Rates(flops=1, memory=1, d2h=link, h2d=link, launch=0.0), {op.name: 1.0 for op in net.ops})
+def a_second_each(net: Graph, link: float = UNIT, launch: float = 0.0) -> Costs:
+    """`link` is in bytes a second, each way.  An update that may be joined takes `launch` seconds, and none with its
+    launch joined."""
+    rates = Rates(flops=inf, memory=inf, d2h=link, h2d=link, launch=launch)
+    return Costs(rates, {op.name: 1.0 for op in net.ops if not op.joins})
 
 
 class Planned:
     """A strategy's plan of a graph, with its live bytes in UNITs."""
 
     def __init__(
-        self, name: str, net: Graph, budget: float | None = None, *, link: float = UNIT, hints: Hints = Hints()
+        self,
+        name: str,
+        net: Graph,
+        budget: float | None = None,
+        *,
+        link: float = UNIT,
+        launch: float = 0.0,
+        hints: Hints = Hints(),
     ):
-        costs = a_second_each(net, link)
+        costs = a_second_each(net, link, launch)
         self.evaluator = ArenaPlanner([net], costs)
         nbytes = None if budget is None else int(budget * UNIT)
         self.plan: Plan = get_strategy(name).make(net, costs, nbytes, self.evaluator, hints)

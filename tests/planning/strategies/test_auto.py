@@ -63,6 +63,14 @@ def test_state_goes_to_the_host_only_where_activations_are_not_enough():
     assert on_host == [False, False, True, True]
 
 
+@pytest.mark.parametrize(("launch", "repeats", "on_host"), [(0.0, 0, 9), (4.0, 3, 6)])
+def test_state_is_copied_instead_of_recomputing_only_if_its_updates_need_not_share_a_launch(launch, repeats, on_host):
+    """Copies of the state of nine layers are hidden, but each of these updates then takes a launch of its own."""
+    planned = Planned("auto", chain(10, parameters=True, joins="SGD"), 24, link=UNIT, launch=launch)
+    state = {gap.buffer for gap in offloads(planned) if gap.use == -1}
+    assert (planned.units, len(planned.repeated), len(state)) == (24, repeats, on_host)
+
+
 def test_the_host_budget_holds():
     planned = Planned("auto", NET, 7, link=FAST, hints=Hints(host_budget_bytes=2 * UNIT))
     assert len(offloads(planned)) <= 2 and planned.units <= 7 and planned.repeated
