@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from layermem.backends.base import Device, get_device
 from layermem.errors import InputError
@@ -74,18 +74,9 @@ def plan(
     ranks      number of ranks that train together (`layermem docs ranks`); the step is that of the first one
     iter_size  micro-batches of an iteration, instead of the solver's; for a net one per rank
     """
-    step = StepOptions(
-        device=device or default_device(),
-        host_budget=host_budget,
-        spill=spill,
-        slices=slices,
-        split_weights=split_weights,
-        costs=costs,
-        hints=hints,
-        ranks=ranks,
-        iter_size=iter_size,
-    )
-    job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
+    slicing = {"slices": slices, "split_weights": split_weights}
+    options = {"host_budget": host_budget, "spill": spill, "costs": costs, "hints": hints, **slicing}
+    job = _job(net, solver, batch, allow_python, device, ranks=ranks, iter_size=iter_size, **options)
     return evaluate(job, strategy, budget, saved)
 
 
@@ -113,19 +104,23 @@ def compare(
     The other arguments are those of `plan`.
     """
     names = select_strategies(None if strategies is None else ",".join(strategies))
-    step = StepOptions(
-        device=device or default_device(),
-        host_budget=host_budget,
-        spill=spill,
-        slices=slices,
-        split_weights=split_weights,
-        costs=costs,
-        hints=hints,
-        ranks=ranks,
-        iter_size=iter_size,
-    )
-    job = make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
+    slicing = {"slices": slices, "split_weights": split_weights}
+    options = {"host_budget": host_budget, "spill": spill, "costs": costs, "hints": hints, **slicing}
+    job = _job(net, solver, batch, allow_python, device, ranks=ranks, iter_size=iter_size, **options)
     return rank(evaluate_all(job, names, budget))
+
+
+def _job(
+    net: Source | Net | graph_net.Net | None,
+    solver: PathName | SolverFile | None,
+    batch: int | None,
+    allow_python: bool,
+    device: str | Device | None,
+    **options: Any,
+) -> Job:
+    """The job of a net or a solver; `options` are fields of StepOptions."""
+    step = StepOptions(device=device or default_device(), **options)
+    return make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
 
 
 def fit(
@@ -160,8 +155,8 @@ def fit(
         raise InputError("fit needs an amount of memory; give a budget such as '8GiB'")
     if most < 1:
         raise InputError(f"most {most} is too small; give 1 or more")
-    is_free = isinstance(budget, str) and budget.endswith(FREE)
-    nbytes = free_share(str(budget), device.free_bytes()) if is_free else bytes_of(budget)
+    text = str(budget)
+    nbytes = free_share(text, device.free_bytes()) if text.endswith(FREE) else bytes_of(budget)
     step = StepOptions(device, host_budget=host_budget, spill=spill, hints=hints, ranks=ranks, iter_size=iter_size)
 
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:

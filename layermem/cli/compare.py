@@ -160,8 +160,6 @@ def _row(report: PlanReport, measured: dict[str, Measured]) -> list[str]:
 
 
 def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) -> dict[str, object]:
-    from layermem.report.summary import slices_values
-
     first = reports[0]
     return {
         "net": job.title,
@@ -180,26 +178,29 @@ def _values(job: Job, reports: list[PlanReport], measured: dict[str, Measured]) 
         "lower_bound_bytes": first.bound_bytes,
         "lower_bound_seconds": first.bound_seconds,
         "warnings": job.warnings,
-        "strategies": [
-            {
-                "strategy": report.strategy,
-                **slices_values(report),
-                "not_fused": list(report.not_fused),
-                "feasible": report.feasible,
-                "peak_bytes": report.peak_bytes,
-                "share_of_caffe": report.peak_bytes / job.baseline_bytes,
-                "share_of_bvlc": report.peak_bytes / job.bvlc_bytes,
-                "max_live_bytes": report.program.max_live_bytes,
-                "host_bytes": report.program.host_bytes,
-                "predicted_seconds": report.seconds,
-                "overhead": report.overhead,
-                "recomputed_ops": report.recomputed_ops,
-                "offloaded_bytes": report.offloaded_bytes,
-                "measured_peak_bytes": measured[report.strategy].peak_bytes if report.strategy in measured else None,
-                "measured_seconds": measured[report.strategy].seconds if report.strategy in measured else None,
-            }
-            for report in reports
-        ],
+        "strategies": [_entry(job, report, measured.get(report.strategy)) for report in reports],
+    }
+
+
+def _entry(job: Job, report: PlanReport, measured: Measured | None) -> dict[str, object]:
+    from layermem.report.summary import slices_values
+
+    return {
+        "strategy": report.strategy,
+        **slices_values(report),
+        "not_fused": list(report.not_fused),
+        "feasible": report.feasible,
+        "peak_bytes": report.peak_bytes,
+        "share_of_caffe": report.peak_bytes / job.baseline_bytes,
+        "share_of_bvlc": report.peak_bytes / job.bvlc_bytes,
+        "max_live_bytes": report.program.max_live_bytes,
+        "host_bytes": report.program.host_bytes,
+        "predicted_seconds": report.seconds,
+        "overhead": report.overhead,
+        "recomputed_ops": report.recomputed_ops,
+        "offloaded_bytes": report.offloaded_bytes,
+        "measured_peak_bytes": None if measured is None else measured.peak_bytes,
+        "measured_seconds": None if measured is None else measured.seconds,
     }
 
 

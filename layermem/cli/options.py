@@ -203,6 +203,21 @@ def add_budget(parser: Options) -> None:
         help="keep offloaded bytes in a file in DIR instead of host memory; plans use the rates of its file system, "
         "which are measured once and kept, or again by --measure",
     )
+    _add_slices(parser)
+    parser.add_argument(
+        "--hints",
+        metavar="F",
+        help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
+    )
+    for name, description in (
+        ("segment-ends", "layers at which a recomputed segment may end, such as 'res*' (default: any)"),
+        ("keep", "layers whose outputs are never recomputed"),
+        ("recompute", "layers whose outputs are always recomputed"),
+    ):
+        parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=description)
+
+
+def _add_slices(parser: Options) -> None:
     parser.add_argument(
         "--slices",
         metavar="S",
@@ -215,17 +230,6 @@ def add_budget(parser: Options) -> None:
         help="have the weights of inner products in bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
         "plan (default: auto with --slices auto, else off)",
     )
-    parser.add_argument(
-        "--hints",
-        metavar="F",
-        help="hints file, with lines `segment-ends|keep|recompute GLOBS` (default: NET.hints, if it exists)",
-    )
-    for name, description in (
-        ("segment-ends", "layers at which a recomputed segment may end, such as 'res*' (default: any)"),
-        ("keep", "layers whose outputs are never recomputed"),
-        ("recompute", "layers whose outputs are always recomputed"),
-    ):
-        parser.add_argument(f"--{name}", metavar="GLOBS", action="append", default=[], help=description)
 
 
 def add_iter_size(parser: Options) -> None:
