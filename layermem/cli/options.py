@@ -220,13 +220,13 @@ def add_budget(parser: Options) -> None:
 def _add_slices(parser: Options) -> None:
     parser.add_argument(
         "--slices",
-        metavar="S",
+        metavar="RANGE/N",
         help="run layers in slices of the batch: conv1_1..pool2/4, the whole step as whole/4, or auto: those with the "
-        "fastest plan (default: off)",
+        "fastest plan, which may split weights too (default: off)",
     )
     parser.add_argument(
         "--split-weights",
-        metavar="S",
+        metavar="LAYER/N",
         help="have the weights of inner products in bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
         "plan (default: auto with --slices auto, else off)",
     )

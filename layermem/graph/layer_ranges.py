@@ -1,4 +1,4 @@
-"""The ops of a part of a net that a user runs by hand: some layers forward, then some of them backward.
+"""The ops of a range of layers that a user runs by hand: some layers forward, then some of them backward.
 
     forward     layers [begin, end); a blob from a layer before them is an input (Feed)
     hold        reads the blobs that the user may inspect, so that they are resident when the forward part ends

@@ -1,4 +1,4 @@
-"""Constants."""
+"""A buffer filled with one value, such as the seed of a loss's gradient."""
 
 from __future__ import annotations
 

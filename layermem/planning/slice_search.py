@@ -151,16 +151,16 @@ def _fastest_near(job: Job, planned: list[_Planned], budget_bytes: int, seconds:
         return None
     first, best = fitting[0].attempt, None
     centre = first.job.slices
-    shares, slices = {centre: 1}, [centre]
+    divisors, slices = {centre: 1}, [centre]
 
     def place(slices: str) -> tuple[tuple[Graph, ...], Program] | None:
         attempt = first if slices == first.job.slices else _attempt_in(job, slices, first)
         return None if attempt is None else _placed_below(attempt, budget_bytes, seconds)
 
     for _ in range(SETTINGS.refinements):
-        near = _near(job, Slices.parse(centre), shares[centre], budget_bytes)
-        untried = [each for each in near if each not in shares][:2]
-        shares |= {each: near[each] for each in untried}
+        near = _near(job, Slices.parse(centre), divisors[centre], budget_bytes)
+        untried = [each for each in near if each not in divisors][:2]
+        divisors |= {each: near[each] for each in untried}
         slices += untried
         for name, placed in zip(slices, map_beside(place, slices)):
             if placed is not None and placed[1].seconds < seconds:
@@ -174,15 +174,15 @@ def _fastest_near(job: Job, planned: list[_Planned], budget_bytes: int, seconds:
     return _fastest(others, budget_bytes, seconds) or best
 
 
-def _near(job: Job, slices: Slices, share: int, budget_bytes: int) -> dict[str, int]:
-    """Slices to try in addition to these, whose bands of rows are for the budget over `share`; each with its share."""
+def _near(job: Job, slices: Slices, divisor: int, budget_bytes: int) -> dict[str, int]:
+    """Slices to try in addition to these, each with its divisor: their bands of rows are for the budget over it."""
     cut, rows = slices.cut, ",".join(map(str, slices.bands))
     if cut is None:
         return {}
-    finer, shorter = _rows(job, budget_bytes // (2 * share)), _shorter(job, slices, budget_bytes)
+    finer, shorter = _rows(job, budget_bytes // (2 * divisor)), _shorter(job, slices, budget_bytes)
     halved = replace(cut, count=cut.count // 2) if cut.count >= 4 else None
-    near = [(cut, finer, 2 * share), (shorter, finer, 2 * share), (shorter, rows, share), (halved, rows, share)]
-    return {_joined(str(cut), rows): share for cut, rows, share in near if cut is not None}
+    near = [(cut, finer, 2 * divisor), (shorter, finer, 2 * divisor), (shorter, rows, divisor), (halved, rows, divisor)]
+    return {_joined(str(cut), rows): divisor for cut, rows, divisor in near if cut is not None}
 
 
 def _shorter(job: Job, slices: Slices, budget_bytes: int) -> Cut | None:
