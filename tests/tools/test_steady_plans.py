@@ -22,8 +22,8 @@ def test_the_table_has_a_row_for_each_net_device_and_distance(monkeypatch, capsy
     monkeypatch.setattr(sys, "argv", ["steady_plans.py", "digits x16", "--device", "reference", *steps, *alone])
     main()
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
-    assert [row[:4] for row in lines[2:]] == [["digits x16", "reference", "off", step] for step in ("1 %", "2 %")]
-    assert all(row[5] == "0/3" and row[6] == "0.0" for row in lines[2:])
+    assert [row[:5] for row in lines[2:]] == [["digits x16", "reference", "off", "", step] for step in ("1 %", "2 %")]
+    assert all(row[6] == "0/3" and row[7] == "0.0" for row in lines[2:])
     with open(tmp_path / "all.csv", newline="") as file:
         assert len([*csv.reader(file)]) == 6
     assert (os.environ["LAYERMEM_CACHE"] == os.devnull) == bool(alone)
