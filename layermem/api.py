@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 from layermem.backends.base import Device, get_device
 from layermem.errors import InputError
@@ -74,9 +74,11 @@ def plan(
     ranks      number of ranks that train together (`layermem docs ranks`); the step is that of the first one
     iter_size  micro-batches of an iteration, instead of the solver's; for a net one per rank
     """
-    slicing = {"slices": slices, "split_weights": split_weights}
-    options = {"host_budget": host_budget, "spill": spill, "costs": costs, "hints": hints, **slicing}
-    job = _job(net, solver, batch, allow_python, device, ranks=ranks, iter_size=iter_size, **options)
+    job = job_of(
+        net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python,
+        ranks=ranks, iter_size=iter_size, spill=spill, host_budget=host_budget, slices=slices,
+        split_weights=split_weights,
+    )  # fmt: skip
     return evaluate(job, strategy, budget, saved)
 
 
@@ -104,23 +106,12 @@ def compare(
     The other arguments are those of `plan`.
     """
     names = select_strategies(None if strategies is None else ",".join(strategies))
-    slicing = {"slices": slices, "split_weights": split_weights}
-    options = {"host_budget": host_budget, "spill": spill, "costs": costs, "hints": hints, **slicing}
-    job = _job(net, solver, batch, allow_python, device, ranks=ranks, iter_size=iter_size, **options)
+    job = job_of(
+        net, solver=solver, device=device, costs=costs, batch=batch, hints=hints, allow_python=allow_python,
+        ranks=ranks, iter_size=iter_size, spill=spill, host_budget=host_budget, slices=slices,
+        split_weights=split_weights,
+    )  # fmt: skip
     return rank(evaluate_all(job, names, budget))
-
-
-def _job(
-    net: Source | Net | graph_net.Net | None,
-    solver: PathName | SolverFile | None,
-    batch: int | None,
-    allow_python: bool,
-    device: str | Device | None,
-    **options: Any,
-) -> Job:
-    """The job of a net or a solver; `options` are fields of StepOptions."""
-    step = StepOptions(device=device or default_device(), **options)
-    return make_job(net, solver, NetOptions.of(batch, allow_python=allow_python), step)
 
 
 def fit(

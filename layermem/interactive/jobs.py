@@ -15,7 +15,7 @@ from layermem.graph.net import NetOptions
 from layermem.interactive.building import Source, built_net
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
-from layermem.planning.job import Job
+from layermem.planning.job import Budget, Job
 from layermem.planning.spill import Spill
 from layermem.proto.read import SolverFile, read_solver
 from layermem.solver.build import Nets, build_nets
@@ -44,16 +44,20 @@ def job_of(
     ranks: int = 1,
     iter_size: int | None = None,
     spill: PathName | Spill | None = None,
+    host_budget: Budget = None,
+    slices: str | None = None,
+    split_weights: str | None = None,
 ) -> Job:
     """Make the job of a net or of a solver: exactly one of them.
 
     level, stages   NetState of the train net
     inputs          shapes by name of the tops of input layers; data sets with given shapes are not opened
-    ranks, iter_size, spill   see plan(); a Spill has rates
+    The other arguments are those of layermem.plan(); a Spill has rates.
     """
     step = StepOptions(
-        device=device or default_device(), spill=spill, costs=costs, hints=hints, ranks=ranks, iter_size=iter_size
-    )
+        device=device or default_device(), spill=spill, costs=costs, hints=hints, ranks=ranks, iter_size=iter_size,
+        host_budget=host_budget, slices=slices, split_weights=split_weights,
+    )  # fmt: skip
     return make_job(net, solver, NetOptions.of(batch, inputs, level, stages, allow_python), step)
 
 
