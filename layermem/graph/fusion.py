@@ -22,6 +22,7 @@ from layermem import ops
 from layermem.graph.nodes import Emitter, OpNode
 from layermem.layers import Layer, Overlay, Step
 from layermem.layers.activation import ReLU, bits, elementwise_overlays
+from layermem.layers.base import DX_OVER_DY, DX_OVER_X, Y_OVER_X
 from layermem.layers.convolution import Convolution
 from layermem.layers.eltwise import Eltwise
 from layermem.layers.inner_product import InnerProduct
@@ -61,15 +62,15 @@ class BatchNormScaleEmitter:
 
     def forward(self) -> Step:
         writes, averages = ("y0", *self.stash), ("w0", "w1", "w2")
-        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Overlay("y0", "x0", "forward"),), self.flops)
+        return Step("forward", ("x0", "w3", "w4"), writes, averages, (Y_OVER_X,), self.flops)
 
     def recompute(self) -> Step:
-        overlays, flops = (Overlay("y0", "x0", "forward"),), 4 * self.bottoms[0].count
+        overlays, flops = (Y_OVER_X,), 4 * self.bottoms[0].count
         return Step("recompute", ("x0", *self.stash, "w3", "w4"), ("y0",), overlays=overlays, flops=flops)
 
     def backward(self, wants: Collection[str], saved: Collection[str] = ()) -> Sequence[Step]:
         writes = tuple(role for role in ("dx0", "dw3", "dw4") if role in wants)
-        overlays = (Overlay("dx0", "dy0", "gradient"), Overlay("dx0", "x0", "intra")) if "dx0" in wants else ()
+        overlays = (DX_OVER_DY, DX_OVER_X) if "dx0" in wants else ()
         reads = ("x0", *self.stash, "w3", "w4", "dy0")
         return (Step("backward", reads, writes, overlays=overlays, flops=14 * self.bottoms[0].count),)
 
