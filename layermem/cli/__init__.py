@@ -16,7 +16,7 @@ except Exception as error:  # MemoryError, or what libraries raise where an allo
     fault = system_fault(error)
     if fault is None:
         raise
-    print(*(f"layermem: {line}" for line in fault.lines), sep="\n", file=sys.stderr)
+    print(f"layermem: {fault}", file=sys.stderr)
     sys.exit(fault.exit_code)
 
 __all__ = ["main"]

@@ -26,6 +26,12 @@ WORDS = {
     "can't start new thread": f"the system starts no further thread; {REMEDIES[errno.EAGAIN]}",
     "Could not determine home directory": "there is no home folder for this user; set HOME to a folder",
 }
+NO_MEMORY = (
+    (MemoryError, ""),
+    (ImportError, "failed to map segment"),  # of a library
+    (SystemError, "exception"),  # without one being set, where an allocation within CPython failed
+    (TypeError, "out of memory"),  # of protobuf
+)
 
 
 def remedy_of(error: OSError | ValueError, otherwise: str) -> str:
@@ -35,10 +41,7 @@ def remedy_of(error: OSError | ValueError, otherwise: str) -> str:
 
 def system_fault(error: BaseException) -> InputError | None:
     """The error of a system that refused a file, memory or a thread; None for other errors, which are ours."""
-    no_map = isinstance(error, ImportError) and "failed to map segment" in str(error)  # of a library
-    no_reason = isinstance(error, SystemError) and "exception" in str(error)  # of an allocation within CPython
-    no_schema = isinstance(error, TypeError) and "out of memory" in str(error)  # of protobuf
-    if isinstance(error, MemoryError) or no_map or no_reason or no_schema:
+    if any(isinstance(error, kind) and words in str(error) for kind, words in NO_MEMORY):
         return InputError(f"there is no memory left; {REMEDIES[errno.ENOMEM]}")
     if isinstance(error, RuntimeError):
         return next((InputError(sentence) for words, sentence in WORDS.items() if words in str(error)), None)
