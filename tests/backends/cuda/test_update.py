@@ -15,21 +15,9 @@ from layermem.backends.struct_layout import Array
 from layermem.ops import ACCUMULATE, MOST_JOINED, Fill, GradientNorm, Tensor, Update
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import Memory, Way, close, run_op
+from tests.cases.records import SETTINGS
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
-
-SETTINGS = {
-    "momentum": 0.9,
-    "momentum2": 0.999,
-    "rms_decay": 0.98,
-    "delta": 1e-3,
-    "weight_decay": 5e-3,
-    "regularization": "L2",
-    "clip": -1.0,
-    "iter_size": 1,
-    "rate": 0.1,
-    "iteration": 4,
-}
 
 
 @pytest.mark.parametrize(
