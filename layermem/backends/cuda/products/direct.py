@@ -17,20 +17,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.launch import Launch, ceil_div, divider
-from layermem.backends.cuda.products.wgrad import sum_parts
+from layermem.backends.cuda.products.wgrad import ImageSlice, sum_parts
 from layermem.backends.struct_layout import StructValues
-from layermem.ops import BatchSlice, ConvProblem
+from layermem.ops import ConvProblem
 from layermem.utils.units import aligned
 
 CHANNELS, WARP = 32, 32  # channels of a block of fprop or dgrad, as in cuda/direct.cuh; threads of a warp
 WARPS = 4  # of a block of wgrad
 
 Size = tuple[int, int]  # rows, columns
-Wgrad = TypeVar("Wgrad", bound="DirectWgrad")
 
 
 def shape_struct(problem: ConvProblem) -> StructValues:
@@ -54,20 +52,8 @@ def cells(size: int, pad: int, stride: int) -> int:
 
 
 @dataclass(frozen=True)
-class DirectWgrad(ABC):
-    """The part of a weight gradient over `images` images from images `first` .. `first` + problem.n - 1."""
-
-    problem: ConvProblem
-    first: int
-    images: int
-
-    @classmethod
-    def of(cls: type[Wgrad], problem: ConvProblem, part: BatchSlice | None) -> Wgrad:
-        """The gradient of `problem`, which has the images of `part`, or of the whole batch."""
-        if part is None:
-            return cls(problem, 0, problem.n)
-        each = problem.n // part.count
-        return cls(problem, each * part.first, each * part.items)
+class DirectWgrad(ImageSlice, ABC):
+    """The part of a weight gradient over the images of a slice."""
 
     # -- parts: by the shape of the whole batch ------------------------------------------------------------------------
 
@@ -106,15 +92,6 @@ class DirectWgrad(ABC):
         return max(1, ceil_div(self.problem.out_h, self.rows_each))
 
     # -- groups that these images meet ---------------------------------------------------------------------------------
-
-    @property
-    def end(self) -> int:
-        """The index after the last image."""
-        return self.first + self.problem.n
-
-    @property
-    def is_last(self) -> bool:
-        return self.end == self.images
 
     @property
     def groups(self) -> range:

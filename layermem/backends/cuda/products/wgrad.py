@@ -7,9 +7,10 @@ fastest by `cycles` on a nominal GPU (gemm_tiles.py), with the constants below, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
@@ -27,7 +28,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     vector_width_of,
     windows,
 )
-from layermem.ops import ConvProblem
+from layermem.ops import BatchSlice, ConvProblem
 
 MIN_WINDOWS = 256  # lower limit of a split of a weight gradient
 MAX_PARTS = 1024  # limit over all groups if images are cut
@@ -51,6 +52,35 @@ class Split(NamedTuple):
         if self.pieces > 1:
             return piece_windows(problem, self.pieces)
         return self.images_each * windows(problem)
+
+
+Slice = TypeVar("Slice", bound="ImageSlice")
+
+
+@dataclass(frozen=True)
+class ImageSlice:
+    """Images `first` .. `first` + problem.n - 1 of `images` in the whole batch."""
+
+    problem: ConvProblem
+    first: int
+    images: int
+
+    @classmethod
+    def of(cls: type[Slice], problem: ConvProblem, part: BatchSlice | None) -> Slice:
+        """The images of `problem`, which are those of `part`, one or more for each item; or of the whole batch."""
+        if part is None:
+            return cls(problem, 0, problem.n)
+        each = problem.n // part.count
+        return cls(problem, each * part.first, each * part.items)
+
+    @property
+    def end(self) -> int:
+        """The index after the last image."""
+        return self.first + self.problem.n
+
+    @property
+    def is_last(self) -> bool:
+        return self.end == self.images
 
 
 def piece_windows(problem: ConvProblem, pieces: int) -> int:

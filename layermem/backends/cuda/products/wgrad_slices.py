@@ -29,6 +29,7 @@ from layermem.backends.cuda.base import FLOAT, Workspace, suffix
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
 from layermem.backends.cuda.products.wgrad import (
+    ImageSlice,
     Split,
     conv_wgrad,
     conv_wgrad_workspace_bytes,
@@ -42,38 +43,19 @@ PIXEL = Window(1, 1)
 
 
 @dataclass(frozen=True)
-class WgradSlice:
-    """The weight gradient over `images` images from images `first` .. `first` + problem.n - 1; all slices have as
-    many images.
+class WgradSlice(ImageSlice):
+    """The weight gradient over the images of a slice; all slices have as many images.
 
     sums, open, workspace   device addresses
     """
 
-    problem: ConvProblem
-    first: int
-    images: int
     sums: int = 0
     open: int = 0
     workspace: int = 0
 
-    @classmethod
-    def of(cls, problem: ConvProblem, part: BatchSlice) -> WgradSlice:
-        """The slice of `problem`, which has the images of `part`: one for each item, or more."""
-        each = problem.n // part.count
-        return cls(problem, each * part.first, each * part.items)
-
     @cached_property
     def split(self) -> Split:
         return split_of(replace(self.problem, n=self.images))
-
-    @property
-    def end(self) -> int:
-        """The index after the last image."""
-        return self.first + self.problem.n
-
-    @property
-    def is_last(self) -> bool:
-        return self.end == self.images
 
     @property
     def has_one_split(self) -> bool:
