@@ -1,8 +1,9 @@
-// Boxes of detectors: corners in images, their overlap, and their codes relative to a prior box.
+// Boxes of detectors: corners in images, their overlap, their codes relative to a prior box, and rows of detections.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 namespace layermem::cpu {
 
@@ -74,6 +75,20 @@ inline Box decode_box(const BoxCoder& coder, const Box& prior, const float* vari
     const bool sized = coder.code == BoxCode::kCornerSize;
     const float w = sized ? width : 1, h = sized ? height : 1;
     return {prior.left + v[0] * w, prior.top + v[1] * h, prior.right + v[2] * w, prior.bottom + v[3] * h};
+}
+
+constexpr int64_t kDetection = 7;  // floats of a row
+
+// Moves the detections of all items together: y has `row` floats for each item, the first counts[n] rows of them in use.
+// Floats behind the last detection become -1.
+inline void join_detections(float* y, const int64_t* counts, int64_t items, int64_t row) {
+    float* end = y;
+    for (int64_t n = 0; n < items; ++n) {
+        const int64_t floats = counts[n] * kDetection;
+        std::memmove(end, y + n * row, static_cast<size_t>(floats) * sizeof(float));
+        end += floats;
+    }
+    std::fill(end, y + items * row, -1.0f);
 }
 
 }  // namespace layermem::cpu

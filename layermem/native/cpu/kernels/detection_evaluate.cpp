@@ -11,7 +11,7 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kDetection = 7, kTruth = 8, kEvaluation = 5, kItemSize = 6;  // floats of a row
+constexpr int64_t kTruth = 8, kEvaluation = 5, kItemSize = 6;  // floats of a row
 
 int64_t order_bytes(const EvaluationProblem& p) { return aligned_bytes<int32_t>(p.detections); }
 

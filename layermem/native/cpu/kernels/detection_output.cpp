@@ -14,8 +14,6 @@
 namespace layermem::cpu {
 namespace {
 
-constexpr int64_t kDetection = 7;  // floats of a row
-
 struct Found {
     float score;
     int32_t number;  // in the order of classes and scores
@@ -113,13 +111,7 @@ Launch detection_output(const DetectionProblem& p, float* y, const float* locati
             counts[n] = detect(p, n, y + n * row, locations + n * p.priors * p.loc_classes * 4,
                                scores + n * p.priors * p.classes, boxes, items + n * item_bytes(p));
         });
-        float* end = y;
-        for (int64_t n = 0; n < p.items; ++n) {
-            const int64_t floats = counts[n] * kDetection;
-            std::memmove(end, y + n * row, static_cast<size_t>(floats) * sizeof(float));
-            end += floats;
-        }
-        std::fill(end, y + p.items * row, -1.0f);
+        join_detections(y, counts, p.items, row);
     };
 }
 

@@ -7,14 +7,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cpu/kernels/boxes.h"
 #include "cpu/kernels/registry.h"
 #include "cpu/kernels/yolo_boxes.h"
 #include "cpu/threads/thread_pool.h"
 
 namespace layermem::cpu {
 namespace {
-
-constexpr int64_t kDetection = 7;  // floats of a row
 
 struct Found {
     float score;
@@ -111,13 +110,7 @@ Launch grid_detections(const GridProblem& p, float* y, const std::vector<const f
         parallel_for(p.items, [&](int64_t n) {
             counts[n] = detect(p, n, y + n * row, xs, reinterpret_cast<Found*>(items + n * item_bytes(p)));
         });
-        float* end = y;
-        for (int64_t n = 0; n < p.items; ++n) {
-            const int64_t floats = counts[n] * kDetection;
-            std::memmove(end, y + n * row, static_cast<size_t>(floats) * sizeof(float));
-            end += floats;
-        }
-        std::fill(end, y + p.items * row, -1.0f);
+        join_detections(y, counts, p.items, row);
     };
 }
 
