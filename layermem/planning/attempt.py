@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layermem.errors import BudgetError
-from layermem.planning.compiler import Compiler
+from layermem.planning.fusion_search import FusionSearch
 from layermem.planning.job import Job
 from layermem.planning.registry import Choice
 from layermem.schedule.program import Program
@@ -21,18 +21,18 @@ class Attempt:
     job: Job
     strategy: Choice
     budget_bytes: int | None
-    compiler: Compiler
+    compiler: FusionSearch
     compiled: Program | None = None
     refusal: BudgetError | None = None
     found_for_bytes: int | None = None
 
     @classmethod
-    def of(cls, job: Job, strategy: Choice, budget_bytes: int | None) -> Attempt:
-        return cls(job, strategy, budget_bytes, Compiler(job.arena, strategy, job.hints))
+    def of(cls, job: Job, strategy: Choice, budget_bytes: int | None, compiler: type[FusionSearch]) -> Attempt:
+        return cls(job, strategy, budget_bytes, compiler(job.arena, strategy, job.hints))
 
     def with_job(self, job: Job) -> Attempt:
         """An attempt with the same strategy and budget for another job."""
-        return Attempt.of(job, self.strategy, self.budget_bytes)
+        return Attempt.of(job, self.strategy, self.budget_bytes, type(self.compiler))
 
     @property
     def program(self) -> Program:

@@ -2,7 +2,7 @@
 
 graphs      the step, then the other graphs that share its arena                job.py, solver/jobs.py
 partition   the slices of the fastest program                                slice_search.py
-rewrite     the optional fusions of the fastest program                      compiler.py, graph/rewrite.py
+rewrite     the optional fusions of the fastest program                      fusion_search.py, graph/rewrite.py
 strategy    an order of ops, and a decision for every gap between two uses   budget_search.py, strategies/
 lower       instructions and residencies                                     schedule/lower.py
 place       an offset for every residency                                    schedule/place.py
@@ -13,30 +13,62 @@ keep        the plan, for later questions about the same step                kep
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from layermem.graph.ops import Graph
 from layermem.planning.attempt import Attempt
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import Costs, model_costs
+from layermem.planning.fusion_search import FusionSearch
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
+from layermem.planning.joined_updates import join_updates
 from layermem.planning.kept_plans import KeptPlans
+from layermem.planning.plan import Plan
 from layermem.planning.registry import Choice, default_strategy
 from layermem.planning.slice_search import choose_slices
 from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.check import check
+from layermem.schedule.lower import lower
+from layermem.schedule.place import place
 from layermem.schedule.program import Program
+from layermem.schedule.simulate import simulate
 
 
 def plan_step(job: Job, strategy: Choice, budget_bytes: int | None, *, quick: bool = False) -> Attempt:
     """The attempt with the fastest program that is known of `job` under a strategy or a saved plan: the one that a
     search finds, or a kept one that is faster or that alone fits; with a refusal if there is none.  A budget that was
     asked for before needs no search.  `quick`: search neither for slices nor for the minimum."""
-    attempt = Attempt.of(job, strategy, budget_bytes)
+    attempt = Attempt.of(job, strategy, budget_bytes, Compiler)
     kept = KeptPlans.of(attempt)
     if kept is not None and not quick and (known := kept.answer(attempt)) is not None:
         return known
-    found = (attempt if quick else choose_slices(attempt)).finished(quick=quick)
+    partitioned = attempt if quick else choose_slices(attempt)
+    found = partitioned.finished(quick=quick)
     return found if kept is None else kept.fastest_with(found, attempt, is_answer=not quick)
+
+
+class Compiler(FusionSearch):
+    """What is done with each plan of a strategy, and with the program that a search chooses."""
+
+    def build(self, plan: Plan, target_bytes: int = 0) -> Program:
+        """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
+        build = partial(self._build, plan, target_bytes)
+        return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, build)
+
+    def _build(self, plan: Plan, target_bytes: int) -> Program:
+        lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
+        offsets = self.arena.persistent_offsets(plan)
+        schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
+        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
+
+    def joined(self, program: Program) -> Program:
+        """`program` with updates that are launched together, if it is faster so."""
+        return join_updates(program, self.arena.layouts[0].live_profile, self.build)
+
+    def checked(self, program: Program) -> Program:
+        """`program`, whose schedules are proven to be safe."""
+        self.arena.programs.check(program, lambda: check(*program.schedules))
+        return program
 
 
 def compile(

@@ -34,7 +34,7 @@ class Settings:
     place_limited_seconds: float = 0.1  # with a copy limit: a lower limit gains more than a longer search
     joined_divisors: tuple[int, ...] = (64, 32, 16)  # 1/divisor of the live bytes stays free, if necessary
 
-    # ---- optional fusions (compiler.py)
+    # ---- optional fusions (fusion_search.py)
     fusion_bound_ratio: float = 1.1  # times the lower bound: slower programs are compared with fewer fusions
     fusion_ratio: float = 1.001  # times a program with fewer fusions, whose costs omit part of what fusions save
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from layermem.errors import BudgetError, InputError
 from layermem.planning.bounds import least_bytes, least_seconds_of
-from layermem.planning.compiler import Compiler
 from layermem.planning.job import Budget, Job
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.planning.strategies import STRATEGIES, get_strategy

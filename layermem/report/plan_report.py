@@ -19,11 +19,10 @@ from layermem.ops import FP32
 from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
-from layermem.planning.compiler import Compiler
 from layermem.planning.fused_updates import with_fused_updates
 from layermem.planning.hints import Hints
 from layermem.planning.job import AUTO, Budget, Job, items_of
-from layermem.planning.pipeline import plan_step
+from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Decision, Plan
 from layermem.planning.registry import STRATEGIES, Choice, as_entry, default_strategy
 from layermem.planning.slice_search import can_slice, may_fit_in_slices

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from layermem.api import build_net
-from layermem.planning.compiler import Compiler
 from layermem.planning.job import Job
+from layermem.planning.pipeline import Compiler
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.ir import Schedule
 from layermem.schedule.text import text

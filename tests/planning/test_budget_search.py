@@ -9,8 +9,8 @@ import pytest
 
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import BudgetSearch, fastest_under_budget, ladder_step, rung_of
-from layermem.planning.compiler import Compiler
 from layermem.planning.hints import Hints
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, as_entry
 from layermem.planning.settings import SETTINGS

@@ -9,9 +9,8 @@ from layermem.api import job_of
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import rungs_below
-from layermem.planning.compiler import Compiler
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import compile
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.settings import SETTINGS
 from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.schedule.arena_planner import ArenaPlanner

@@ -11,10 +11,9 @@ from layermem.graph.net import Net, NetOptions
 from layermem.graph.ops import BACKWARD, GRADIENT, HISTORY, PARAMETER, UPDATE, Graph
 from layermem.graph.rewrite import rewrite
 from layermem.graph.train import UpdateRule, train_graph
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.joined_updates import with_joined_updates
-from layermem.planning.pipeline import compile
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.strategies.auto import unjoined_seconds
 from layermem.proto.read import read_net

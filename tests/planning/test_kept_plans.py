@@ -57,7 +57,7 @@ def budgets_of(job, count=8):
 
 
 def kept(job, strategy=ERRATIC):
-    return KeptPlans.of(Attempt.of(job, strategy, 1))
+    return KeptPlans.of(Attempt.of(job, strategy, 1, pipeline.Compiler))
 
 
 def test_a_plan_that_fits_fewer_bytes_is_a_candidate_for_more(job, folder, monkeypatch):

@@ -8,13 +8,13 @@ from layermem.graph.net import Net
 from layermem.graph.ops import DIFF, FORWARD, Graph
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import group_ops
 from layermem.planning.offloading import carried_sums
 from layermem.planning.partition_choices import CHOICES
 from layermem.planning.phases import forward_first, with_later_slices
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, ops_in_order
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text

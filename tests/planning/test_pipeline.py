@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from layermem.errors import BudgetError
-from layermem.planning import compiler
-from layermem.planning.compiler import Compiler
-from layermem.planning.pipeline import compile
+from layermem.planning import pipeline
+from layermem.planning.pipeline import Compiler, compile
 from layermem.planning.plan import Plan, program_order
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import UnsafeSchedule
@@ -58,12 +57,12 @@ def test_a_compiler_answers_one_budget_after_another():
 def test_a_program_is_checked_before_it_is_given_away(monkeypatch):
     """Placement that puts everything at offset 0."""
 
-    place_well = compiler.place
+    place_well = pipeline.place
 
     def place(lowered, **options):
         schedule = place_well(lowered, **options)
         return replace(schedule, residencies=tuple(r._replace(offset=0) for r in schedule.residencies))
 
-    monkeypatch.setattr(compiler, "place", place)
+    monkeypatch.setattr(pipeline, "place", place)
     with pytest.raises(UnsafeSchedule):
         compile([NET], strategy="liveness", costs=COSTS)

@@ -7,7 +7,7 @@ import pytest
 
 from layermem import api
 from layermem._native import SearchSettings
-from layermem.planning.compiler import Compiler
+from layermem.planning.pipeline import Compiler
 from layermem.planning.settings import SETTINGS, Settings
 from layermem.report.plan_report import evaluate
 from layermem.schedule.arena_planner import ArenaPlanner

@@ -15,7 +15,7 @@ from layermem.planning import slice_search
 from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_seconds
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import plan_step
+from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Plan
 from layermem.report.plan_report import evaluate
 from layermem.report.records import start_record
@@ -253,7 +253,7 @@ def test_no_plan_is_made_of_slices_whose_bound_is_slower_than_what_is_known(job,
     budget_bytes = evaluate(sliced, "liveness").peak_bytes - 1
     bound = least_seconds(sliced.graphs[0], job.costs, budget_bytes, 0)
     assert slice_search.ops_seconds(sliced.graphs[0], job.costs) < bound < inf
-    attempt = Attempt.of(sliced, "auto", budget_bytes)
+    attempt = Attempt.of(sliced, "auto", budget_bytes, Compiler)
     assert slice_search._plan_below(budget_bytes, bound * 1.01, attempt) is not None
     monkeypatch.setattr(attempt.compiler.search, "plan_of", lambda *_: pytest.fail("planned"))
     assert slice_search._plan_below(budget_bytes, bound, attempt) is None

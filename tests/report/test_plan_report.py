@@ -7,10 +7,10 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text

@@ -10,7 +10,7 @@ from layermem.backends.base import get_device
 from layermem.errors import DeviceError
 from layermem.graph.ops import DATA, FORWARD, HISTORY, PARAMETER, UPDATE, BandOf, Buffer, Graph, Op
 from layermem.layers import Tensor
-from layermem.planning.compiler import Compiler
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.runtime.runner import Runner
 from layermem.schedule.arena_planner import ArenaPlanner

@@ -12,9 +12,9 @@ from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
 from layermem.planning.partition_choices import CHOICES
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.registry import Choice
 from layermem.proto.read import read_net_text

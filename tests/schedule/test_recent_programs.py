@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layermem.api import build_net, job_of
-from layermem.planning.compiler import Compiler
+from layermem.planning.pipeline import Compiler
 from layermem.schedule.recent_programs import KEPT, RecentPrograms
 
 

@@ -17,8 +17,8 @@ from layermem.graph.net import NetOptions
 from layermem.graph.ops import STASH
 from layermem.interactive.solver import Solver
 from layermem.nets import resnet
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net, read_net_text, read_solver

@@ -8,8 +8,8 @@ import pytest
 from layermem.api import build_net
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError
-from layermem.planning.compiler import Compiler
 from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.planning.settings import SETTINGS
 from layermem.report.comparison import budget_grid
 from layermem.schedule.arena_planner import ArenaPlanner

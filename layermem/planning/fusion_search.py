@@ -1,60 +1,51 @@
-"""Compiles the graphs of an arena: places plans, and chooses between a step with all of its fusions and steps with
-fewer, which need fewer bytes (graph/rewrite.py)."""
+"""Chooses between a step with all of its fusions and steps with fewer, which need fewer bytes (graph/rewrite.py)."""
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from abc import ABC, abstractmethod
+from functools import cached_property
 
 from layermem.errors import BudgetError
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.hints import Hints
-from layermem.planning.joined_updates import join_updates
 from layermem.planning.plan import Plan
 from layermem.planning.registry import SAVED_PLAN, Choice, as_entry
 from layermem.planning.settings import SETTINGS
 from layermem.schedule.arena_planner import ArenaPlanner
-from layermem.schedule.check import check
-from layermem.schedule.lower import lower
-from layermem.schedule.place import place
 from layermem.schedule.program import Program
-from layermem.schedule.simulate import simulate
 
 
-class Compiler:
-    """Compiles the graphs of `arena`, which caches results, under a strategy or a saved plan, for any budget."""
+class FusionSearch(ABC):
+    """Searches programs of the graphs of `arena`, which caches results, under a strategy or a saved plan, for any
+    budget.  What is done with one plan is in planning/pipeline.py."""
 
     def __init__(self, arena: ArenaPlanner, strategy: Choice, hints: Hints = Hints()):
         self.arena, self.strategy, self.hints = arena, strategy, hints
         self.search = BudgetSearch(as_entry(strategy), arena.graphs[0], arena.costs, arena, hints, self.build)
 
+    @abstractmethod
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
-        build = partial(self._build, plan, target_bytes)
-        return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, build)
 
-    def _build(self, plan: Plan, target_bytes: int) -> Program:
-        lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
-        offsets = self.arena.persistent_offsets(plan)
-        schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
-        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
+    @abstractmethod
+    def joined(self, program: Program) -> Program:
+        """`program` with updates that are launched together, if it is faster so."""
 
+    @abstractmethod
     def checked(self, program: Program) -> Program:
         """`program`, whose schedules are proven to be safe."""
-        self.arena.programs.check(program, lambda: check(*program.schedules))
-        return program
 
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
         """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits.  `quick`:
         without a search for the minimum."""
-        program = self.search.program(budget_bytes, search_minimum=not quick)
-        return self.checked(join_updates(program, self.arena.layouts[0].live_profile, self.build))
+        return self.checked(self.joined(self.search.program(budget_bytes, search_minimum=not quick)))
 
     # -- fewer fusions -----------------------------------------------------------------------------------------
 
     @cached_property
-    def less_fused(self) -> Compiler | None:
-        """The compiler of the step with fewer fusions; None if there are none to omit, or if the plan is a saved
+    def less_fused(self) -> FusionSearch | None:
+        """The search in the step with fewer fusions; None if there are none to omit, or if the plan is a saved
         one."""
         arena = self.arena.less_fused
         if arena is None or self.search.entry.name == SAVED_PLAN:
@@ -62,8 +53,8 @@ class Compiler:
         return type(self)(arena, self.strategy, self.hints)
 
     @property
-    def smallest(self) -> Compiler:
-        """The compiler with the smallest program: this one, or one with fewer fusions."""
+    def smallest(self) -> FusionSearch:
+        """The search with the smallest program: this one, or one with fewer fusions."""
         others = [] if self.less_fused is None else [self.less_fused.smallest]
         return min(self, *others, key=lambda each: each.search.min_memory_program.arena_bytes) if others else self
 
