@@ -1,9 +1,10 @@
 """The one list of op cases: every layer type and every record kind that a backend runs.
 
-A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes of its bottoms in up to four sizes:
+A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes of its bottoms in up to five sizes:
 
     small    tens of elements: every mode of the CUDA emulator, and a GPU
     medium   tens to thousands: gradients by central differences, the cpu backend against the reference
+    edges    odd counts, other axes and boundaries of blocks: emulated kernels in fp32 against the reference
     timing   larger than any cache: tools/bench_ops_cpu.py
     gpu      for the clock of a GPU: tools/gpu/layers.py
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.op_case import Formula, OpCase, Shape
+from tests.op_case import Draw, Formula, OpCase, Shape
 
 ODD = (2, 3, 5, 3)
 QUADS = (2, 4, 5, 3)  # channels that CUDA kernels read four at a time
@@ -20,6 +20,7 @@ PIXELS = (4, 21, 480, 480)
 ROWS = (4096, 1000)
 MAPS = (128, 256, 56, 56)
 CLIP = (2, 3, 4, 4, 3)
+SIZES = ("small", "medium", "edges", "timing", "gpu")
 BIG = {"medium": IMAGE, "timing": BATCH}
 
 CASES: dict[str, OpCase] = {}
@@ -33,7 +34,7 @@ def select(size: str, *, formula: bool = False) -> list[OpCase]:
 def add(name: str, text: str, *, saved: str = "", formula: Formula | None = None, **more: Any) -> None:
     """A case; the sizes are keywords, one shape or a list of them."""
     sizes: dict[str, Sequence[Shape]] = {}
-    for size in ("small", "medium", "timing", "gpu"):
+    for size in SIZES:
         shapes = more.pop(size, None)
         if shapes is not None:
             sizes[size] = shapes if isinstance(shapes, list) else [shapes]
@@ -50,6 +51,11 @@ def cases_of(kind: str, param: str = "", **same: Any) -> Callable[..., None]:
         add(name, f'type: "{kind}" {text}', formula=formula, **{**same, **more})
 
     return add_case
+
+
+def integers(low: int, high: int) -> Draw:
+    """Whole numbers from `low` up to `high` - 1: labels, and values that are often equal."""
+    return lambda rng, shape: rng.integers(low, high, shape).astype(float)
 
 
 def number(value: float) -> float:

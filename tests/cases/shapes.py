@@ -4,28 +4,41 @@ from typing import Any
 
 import numpy as np
 
-from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add, cases_of
+from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add, cases_of, integers
 from tests.op_case import Draw, Shape
 
 Tile, Permute, Reorg, Upsample = cases_of("Tile"), cases_of("Permute"), cases_of("Reorg"), cases_of("Upsample")
 PriorBox, Crop, Interp = cases_of("PriorBox", "prior_box_param"), cases_of("Crop"), cases_of("Interp")
 ShuffleChannel = cases_of("ShuffleChannel", "shuffle_channel_param")
 add("Concat", 'type: "Concat"', small=[ODD, QUADS], medium=[IMAGE, (2, 3, 7, 5)], timing=[BATCH, BATCH])
-add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS])
+add("Concat of three", 'type: "Concat"', edges=[(2, 3, 5, 7), (2, 8, 5, 7), (2, 1, 5, 7)])
+add("Concat of one", 'type: "Concat"', edges=(2, 3, 5, 7))
+add("Concat by quads", 'type: "Concat"', small=[QUADS, QUADS], edges=[(2, 4, 5, 7), (2, 8, 5, 7)])
+add("Concat of items", 'type: "Concat" concat_param { axis: 0 }', edges=[(2, 3, 5, 7), (1, 3, 5, 7)])
+add("Concat of columns", 'type: "Concat" concat_param { axis: 3 }', edges=[(2, 3, 5, 7), (2, 3, 5, 2)])
 add("Concat of rows", 'type: "Concat" concat_param { axis: 2 }', medium=[IMAGE, (2, 6, 2, 5)])
 add("Slice", 'type: "Slice" top: "a" top: "b" slice_param { slice_point: 2 }', medium=IMAGE)
+add("Slice by quads", 'type: "Slice" top: "a" top: "b" slice_param { slice_point: 4 }', edges=(2, 12, 5, 3))
+add("Slice of rows", 'type: "Slice" top: "a" top: "b" top: "c" slice_param { axis: 2 }', edges=(2, 4, 6, 3))
+add("Slice into one", 'type: "Slice" top: "a"', edges=(2, 12, 5, 3))
 add("Split", 'type: "Split" top: "a" top: "b"', medium=IMAGE)
-add("Flatten", 'type: "Flatten"', small=ODD, **BIG)
-add("Flatten, a view", 'type: "Flatten"', medium=(3, 5, 1, 1))
+add("Split into three", 'type: "Split" top: "a" top: "b" top: "c"', edges=(2, 3, 5, 7))
+add("Flatten", 'type: "Flatten"', small=ODD, edges=(3, 5, 7, 2), **BIG)
+add("Flatten of many channels", 'type: "Flatten"', edges=(2, 36, 9, 5))
+add("Flatten, a view", 'type: "Flatten"', medium=(3, 5, 1, 1), edges=(3, 35, 1, 1))
+add("Flatten of rows", 'type: "Flatten" flatten_param { axis: 2 }', edges=(3, 5, 7, 2))
 add("Reshape", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 5 dim: 3 dim: 3 } }', small=ODD)
 add("Reshape of rows", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=(2, 210))
 add("Reshape of images", 'type: "Reshape" reshape_param { shape { dim: 2 dim: 3 dim: 7 dim: 10 } }', medium=IMAGE)
+add("Reshape into images", 'type: "Reshape" reshape_param { shape { dim: 0 dim: 5 dim: 7 dim: -1 } }', edges=(3, 70))
+add("Reshape of items", 'type: "Reshape" reshape_param { shape { dim: 3 dim: 10 dim: 7 dim: 2 } }', edges=(6, 5, 7, 2))
 Tile("Tile of two", "tiles: 2", small=ODD)
 Tile("Tile by quads", "tiles: 2", small=QUADS)
-Tile("Tile of three", "tiles: 3", medium=IMAGE)
+Tile("Tile of three", "tiles: 3", medium=IMAGE, edges=(2, 5, 4, 3))
 Tile("Tile", "tiles: 4", timing=BATCH)
 Tile("Tile of images", "axis: 0 tiles: 2", medium=IMAGE)
 Tile("Tile of rows", "axis: 2 tiles: 65", medium=(2, 3, 1, 4))
+Tile("Tile of rows by quads", "axis: 2 tiles: 2", edges=(2, 4, 4, 3))
 Tile("Tile of one number", "axis: 1 tiles: 40", medium=(7, 1))
 Permute(
     "Permute to the back",
@@ -41,6 +54,8 @@ Permute(
     medium=(2, 3, 4, 2, 3),
     formula=lambda x: x.transpose(0, 2, 1, 3, 4),
 )
+Permute("Permute of columns", "order: 3 order: 1 order: 0", edges=(2, 3, 5, 7))
+Permute("Permute of six axes", "order: 5 order: 3 order: 1 order: 4 order: 2", edges=(2, 3, 2, 3, 2, 4))
 Permute("Permute, a view", "", small=ODD, formula=lambda x: x)
 Reorg("Reorg", "stride: 2", small=(2, 4, 6, 2), medium=(1, 8, 4, 10))
 Reorg("Reorg of one block", "stride: 2", small=(2, 4, 2, 2))
@@ -92,16 +107,26 @@ ShuffleChannel("ShuffleChannel", "group: 2", medium=IMAGE, timing=BATCH)
 ShuffleChannel("ShuffleChannel of quads", "group: 2", small=QUADS, formula=lambda x: x[:, [0, 2, 1, 3]])
 add("Parameter", 'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 5 dim: 3 } }', small=[], medium=[])
 add("HDF5Output", 'type: "HDF5Output" hdf5_output_param { file_name: "f" }', medium=[IMAGE, (2,)])
-add("Silence", 'type: "Silence"', medium=IMAGE)
+add("Silence", 'type: "Silence"', medium=IMAGE, edges=(2, 3))
 Crop("Crop", "axis: 2 offset: 1", small=[ODD, (2, 3, 3, 2)])
 Crop("Crop by quads", "axis: 2 offset: 1", small=[QUADS, (2, 4, 3, 2)])
 Crop("Crop of images", "offset: 1", medium=[IMAGE, (2, 6, 5, 3)])
 Crop("Crop by 3", "offset: 3", timing=[BATCH, (64, 64, 50, 50)])
+Crop("Crop by 1 and 2", "axis: 2 offset: 1 offset: 2", edges=[(2, 3, 7, 9), (2, 3, 4, 5)])
+Crop("Crop of channels", "axis: 1 offset: 4 offset: 1 offset: 0", edges=[(2, 12, 7, 9), (2, 8, 4, 5)])
+Crop("Crop of a row", "axis: 1 offset: 3", edges=[(4, 9), (4, 5)])
 Interp("Interp to 7 x 2", "height: 7 width: 2", small=ODD)
 Interp("Interp by quads", "height: 3 width: 5", small=QUADS)
 Interp("Interp to 9 x 8", "height: 9 width: 8", medium=IMAGE)
 Interp("Interp x 8", "height: 473 width: 473", timing=(4, 21, 60, 60))
 Interp("Interp x 2", "height: 111 width: 111", timing=(16, 64, 56, 56))
+Interp("Interp up", "height: 13 width: 9", edges=(2, 3, 7, 5))
+Interp("Interp x 8 by quads", "zoom_factor: 8", edges=(1, 8, 3, 4))
+Interp("Interp down", "height: 3 width: 4", edges=(2, 4, 7, 9))
+Interp("Interp to a point", "height: 1 width: 5", edges=(2, 4, 7, 9))
+Interp("Interp from a point", "height: 4 width: 5", edges=(2, 4, 1, 1))
+Interp("Interp, cropped", "height: 6 width: 5 pad_beg: -1 pad_end: -2", edges=(2, 4, 9, 8))
+Interp("Interp to the same size", "height: 7 width: 5", edges=(1, 3, 7, 5))
 
 # -- rows of a table -----------------------------------------------------------------------------------------------
 
@@ -130,11 +155,14 @@ def unit(items: int, cells: int) -> list[Shape]:
     return [(1, items, cells), (1, items, 4 * cells), (1, items)]
 
 
-def coin(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    return rng.integers(0, 2, shape).astype(float)
-
-
-add("LSTMUnit", 'type: "LSTMUnit"', small=unit(3, 5), medium=unit(2, 21), timing=unit(256, 4096), drawn={2: coin})
+add(
+    "LSTMUnit",
+    'type: "LSTMUnit"',
+    small=unit(3, 5),
+    medium=unit(2, 21),
+    timing=unit(256, 4096),
+    drawn={2: integers(0, 2)},
+)
 add("LSTMUnit of any cont", 'type: "LSTMUnit"', medium=unit(4, 3))
 STATE = 'input_param { shape { dim: 1 dim: 3 dim: 5 } } param { name: "s" }'
 add("StateRead", f'type: "StateRead" {STATE}', small=[], medium=[])

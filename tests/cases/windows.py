@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tests.cases.activation import relu
-from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SLIVER, add, cases_of
+from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SIZES, SLIVER, add, cases_of, integers
 from tests.op_case import Draw, Formula, Shape
 
 Pooling = cases_of("Pooling")
@@ -34,6 +34,23 @@ Pooling("Pooling AVE 3/2", "pool: AVE kernel_size: 3 stride: 2", small=ODD)
 Pooling("Pooling AVE 3/2, padded", "pool: AVE kernel_size: 3 stride: 2 pad: 1", medium=IMAGE)
 Pooling("Pooling AVE by quads", "pool: AVE kernel_size: 2 pad: 1", small=QUADS)
 Pooling("Pooling AVE", "pool: AVE global_pooling: true", medium=IMAGE, timing=BATCH)
+for _method in ("MAX", "AVE"):
+    for _name, _settings, _shape in (
+        ("two by two", "kernel_size: 2 stride: 2", (2, 4, 8, 6)),
+        ("odd size", "kernel_size: 2 stride: 2", (2, 3, 7, 5)),
+        ("overlapping", "kernel_size: 3 stride: 2", (2, 20, 13, 7)),
+        ("overlapping by two rows", "kernel_size: 5 stride: 2 pad: 2", (1, 8, 9, 7)),
+        ("padded", "kernel_size: 3 stride: 1 pad: 1", (2, 36, 7, 7)),
+        ("padded, hanging over", "kernel_size: 3 stride: 2 pad: 1", (1, 3, 8, 10)),
+        ("gaps", "kernel_h: 1 kernel_w: 2 stride: 3", (2, 4, 13, 13)),
+        ("width one", "kernel_h: 2 kernel_w: 1 stride: 1", (3, 5, 7, 1)),
+        ("whole image", "global_pooling: true", (2, 20, 7, 5)),
+        ("more than 256 taps", "global_pooling: true", (2, 4, 17, 18)),
+        ("rounded down", "kernel_size: 3 stride: 2 round_mode: FLOOR", (1, 4, 8, 8)),
+    ):
+        Pooling(f"Pooling {_method}: {_name}", f"pool: {_method} {_settings}", edges=_shape)
+# Of equal elements the first gets the gradient.
+Pooling("Pooling MAX of equal elements", "kernel_size: 3 stride: 2", edges=(2, 4, 7, 7), drawn={0: integers(0, 2)})
 
 
 def regions(items: int, pixels: int) -> Draw:
@@ -79,8 +96,8 @@ Im2col("Im2col, dilated", "kernel_h: 3 kernel_w: 2 dilation: 2 pad_h: 3 pad_w: 0
 Im2col("Im2col, stride beyond the kernel", "kernel_size: 1 stride: 3", small=(1, 2, 7, 4))
 
 
-def eltwise(name: str, settings: str, count: int, formula: Formula, **more: Any) -> None:
-    sizes = {size: [more.pop(size)] * count for size in ("small", "medium", "timing", "gpu") if size in more}
+def eltwise(name: str, settings: str, count: int, formula: Formula | None, **more: Any) -> None:
+    sizes = {size: [more.pop(size)] * count for size in SIZES if size in more}
     sizes = sizes or {"medium": [(2, 3, 2, 4)] * count}
     add(name, f'type: "Eltwise" eltwise_param {{ {settings} }}', formula=formula, **sizes, **more)
 
@@ -94,7 +111,14 @@ eltwise("Eltwise SUM of three", "operation: SUM", 3, lambda a, b, c: a + b + c)
 eltwise("Eltwise a + 2 b", "coeff: 1 coeff: 2", 2, lambda a, b: a + 2 * b, small=ODD)
 eltwise("Eltwise a - b", "coeff: 1 coeff: -1", 2, lambda a, b: a - b)
 eltwise("Eltwise a - b/2", "coeff: 1 coeff: -0.5", 2, lambda a, b: a - b / 2, medium=IMAGE)
-eltwise("Eltwise a - b/2 + 2 c", "coeff: 1 coeff: -0.5 coeff: 2", 3, lambda a, b, c: a - b / 2 + 2 * c)
+eltwise(
+    "Eltwise a - b/2 + 2 c",
+    "coeff: 1 coeff: -0.5 coeff: 2",
+    3,
+    lambda a, b, c: a - b / 2 + 2 * c,
+    medium=(2, 3, 2, 4),
+    edges=(3, 5),
+)
 eltwise("Eltwise PROD of two", "operation: PROD", 2, lambda a, b: a * b, timing=BATCH)
 eltwise("Eltwise PROD", "operation: PROD", 3, lambda a, b, c: a * b * c, small=ODD, medium=IMAGE)
 eltwise("Eltwise PROD of four", "operation: PROD", 4, lambda a, b, c, d: a * b * c * d)
@@ -106,6 +130,21 @@ eltwise(
     "Eltwise a - b + ReLU from y", "coeff: 1 coeff: -1", 2, lambda a, b: relu(a - b), small=ODD, relu=True, saved="y0"
 )
 eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), gpu=MAPS, relu=True)
+for _operation in ("SUM", "PROD", "MAX"):
+    for _count in (2, 3, 7):
+        for _shape in ((2, 3, 7, 5), (7, 36), (4100,)):
+            eltwise(
+                f"Eltwise {_operation}: {_count} of {_shape}", f"operation: {_operation}", _count, None, edges=_shape
+            )
+# Of equal largest inputs the last wins.
+eltwise(
+    "Eltwise MAX of equal elements",
+    "operation: MAX",
+    3,
+    None,
+    edges=(40, 5),
+    drawn=dict.fromkeys(range(3), integers(0, 3)),
+)
 for _saved in ("", "y0"):
     _from_y = " from y" * bool(_saved)
     eltwise(
