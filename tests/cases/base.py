@@ -58,6 +58,10 @@ def integers(low: int, high: int) -> Draw:
     return lambda rng, shape: rng.integers(low, high, shape).astype(float)
 
 
+def normal(deviation: float, mean: float = 0) -> Draw:
+    return lambda rng, shape: mean + deviation * rng.standard_normal(shape)
+
+
 def number(value: float) -> float:
     """A number as a float field of a message holds it."""
     return float(np.float32(value))

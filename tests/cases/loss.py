@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from tests.cases.base import BATCH, CLIP, IMAGE, ODD, PIXELS, ROWS, add, cases_of
+import numpy as np
+
+from tests.cases.base import BATCH, CLIP, IMAGE, ODD, PIXELS, ROWS, add, cases_of, integers, normal
+from tests.op_case import Shape
 
 Reduction, ArgMax = cases_of("Reduction"), cases_of("ArgMax")
 for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):
@@ -11,6 +14,12 @@ for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):
             f"Reduction {_operation} from axis {_axis}",
             f"operation: {_operation} axis: {_axis} coeff: 0.7",
             medium=IMAGE,
+            edges=(3, 4, 5, 7),
+        )
+        Reduction(
+            f"Reduction {_operation} from axis {_axis} of wide lines",
+            f"operation: {_operation} axis: {_axis} coeff: 0.5",
+            edges=(2, 3, 1, 400),
         )
 Reduction("Reduction of long rows", "axis: 1", medium=(3, 40001))
 Reduction("Reduction SUM", "axis: 1", small=ODD)
@@ -29,6 +38,17 @@ ArgMax("ArgMax 4 of items, with values", "top_k: 4 out_max_val: true", medium=IM
 ArgMax("ArgMax 1 of items", "top_k: 1", medium=IMAGE)
 ArgMax("ArgMax of 21", "axis: 1", timing=PIXELS)
 ArgMax("ArgMax 5 of 1000", "top_k: 5", timing=ROWS)
+for _top in (1, 3):
+    for _settings in ("", "out_max_val: true", "axis: 1", "axis: 2 out_max_val: true", "axis: 3"):
+        ArgMax(f"ArgMax {_top}: {_settings}", f"{_settings} top_k: {_top}", edges=(3, 5, 4, 7))
+
+
+def signed_zeros(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Many equal elements, and zeros of both signs, which are equal."""
+    return rng.integers(-1, 2, shape) * rng.choice([-1.0, 1.0], shape)
+
+
+ArgMax("ArgMax 4 of equal elements", "axis: 1 top_k: 4", edges=(6, 40), drawn={0: signed_zeros})
 
 # -- scores and losses ---------------------------------------------------------------------------------------------
 
@@ -112,3 +132,90 @@ ContrastiveLoss = cases_of("ContrastiveLoss", "contrastive_loss_param", labels=2
 ContrastiveLoss("ContrastiveLoss", "", small=[(9, 35), (9, 35), (9,)], timing=[ROWS, ROWS, ROWS[:1]])
 ContrastiveLoss("ContrastiveLoss of margin 6", "margin: 6", medium=[(8, 20), (8, 20), (8,)])
 ContrastiveLoss("ContrastiveLoss, legacy", "margin: 36 legacy_version: true", medium=[(8, 20), (8, 20), (8,)])
+
+# -- scores along any axis, with labels that are ignored, and where the bottoms name their axes differently ---------
+
+for _name, _axis, _shape, _labels in (
+    ("rows", 1, (37, 10), (37,)),
+    ("many classes", 1, (5, 1000), (5, 1)),
+    ("pixels", 1, (2, 21, 5, 7), (2, 1, 5, 7)),
+    ("pixels with plain labels", 1, (2, 21, 5, 7), (2, 5, 7)),
+    ("planes of three axes", 1, (3, 6, 40), (3, 40)),
+    ("rows of an image", 2, (2, 5, 4, 3), (2, 5, 3)),
+    ("two classes", 1, (300, 2), (300,)),
+):
+    _along = f"softmax_param {{ axis: {_axis} }}"
+    _scores: dict[str, Any] = {"classes": _shape[_axis], "edges": [_shape, _labels], "drawn": {0: normal(3)}}
+    add(f"Softmax: {_name}", f'type: "Softmax" {_along}', edges=_shape, drawn={0: normal(3)})
+    labelled(
+        f"SoftmaxWithLoss of hopeless scores: {_name}", f"{LOSS} {_along}", **_scores | {"drawn": {0: normal(300)}}
+    )
+    for _tops in ("", 'top: "y0" top: "y1"'):
+        for _settings in ("", "ignore_label: 1", "normalization: BATCH_SIZE"):
+            labelled(
+                f"SoftmaxWithLoss: {_name} {_tops} {_settings}",
+                f"{LOSS} {_tops} {_along} loss_param {{ {_settings} }}",
+                **_scores,
+            )
+        for _settings in ("", "top_k: 2", "ignore_label: 1"):
+            labelled(
+                f"Accuracy: {_name} {_tops} {_settings}",
+                f'type: "Accuracy" {_tops} accuracy_param {{ axis: {_axis} {_settings} }}',
+                **_scores,
+            )
+# Ties are misses.
+labelled(
+    "Accuracy of equal scores",
+    'type: "Accuracy" accuracy_param { top_k: 2 }',
+    5,
+    edges=[(200, 5), (200,)],
+    drawn={0: integers(0, 3)},
+)
+
+
+def fractions(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    return rng.choice([0.0, 0.25, 0.5, 1.0], shape)
+
+
+def probabilities(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Those of the first item are zero; the loss takes none below 1e-20."""
+    return rng.random(shape) * (np.arange(shape[0]) > 0).reshape(-1, *[1] * (len(shape) - 1))
+
+
+for _shapes in (
+    [(5, 37), (5, 37)],
+    [(2, 3, 7, 5), (2, 3, 7, 5)],
+    [(2, 3, 7, 5), (2, 105)],
+    [(2, 105), (2, 3, 7, 5)],
+    [(3, 4000), (3, 4000)],
+):
+    add(f"EuclideanLoss: {_shapes}", 'type: "EuclideanLoss"', edges=_shapes)
+    for _settings in ("", "ignore_label: 1", "ignore_label: 1 normalization: VALID"):
+        add(
+            f"SigmoidCrossEntropyLoss: {_shapes} {_settings}",
+            f'type: "SigmoidCrossEntropyLoss" loss_param {{ {_settings} }}',
+            edges=_shapes,
+            drawn={0: normal(3), 1: fractions},
+        )
+for _shape, _classes in (((37, 10), 10), ((3, 4, 5, 2), 40), ((600, 7), 7)):
+    for _norm in ("L1", "L2"):
+        labelled(
+            f"HingeLoss {_norm}: {_shape}",
+            f'type: "HingeLoss" hinge_loss_param {{ norm: {_norm} }}',
+            _classes,
+            edges=[_shape, _shape[:1]],
+        )
+    labelled(
+        f"MultinomialLogisticLoss: {_shape}",
+        'type: "MultinomialLogisticLoss"',
+        _classes,
+        edges=[_shape, _shape[:1]],
+        drawn={0: probabilities},
+    )
+for _shape in ((37, 5), (4, 70, 1, 1)):
+    for _legacy in ("true", "false"):
+        ContrastiveLoss(
+            f"ContrastiveLoss: {_shape}, {_legacy}",
+            f"margin: 3 legacy_version: {_legacy}",
+            edges=[_shape, _shape, _shape[:1]],
+        )
