@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.cases.base import BATCH, BIG, IMAGE, MAPS, ODD, QUADS, TINY, cases_of, number
+from tests.cases.base import BATCH, BIG, IMAGE, MAPS, ODD, QUADS, TINY, by_shape, cases_of, number
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -22,13 +22,15 @@ Exp, Log, BNLL, Swish, Threshold, ReLU6 = (
 PReLU, Dropout = cases_of("PReLU"), cases_of("Dropout")
 
 ReLU("ReLU", "", relu, small=ODD, gpu=MAPS, **BIG)
-ReLU("ReLU from y", "", relu, small=ODD, saved="y0")
+ReLU("ReLU from y", "", relu, small=ODD, saved="y0", edges=(3, 5, 4, 3))
+ReLU("ReLU from x", "", relu, saved="x0", medium=None, edges=(3, 5, 4, 3))
 ReLU("ReLU of slope 1/8", "negative_slope: 0.125", lambda x: relu(x, 1 / 8))
 ReLU("ReLU of slope 0.1", "negative_slope: 0.1", lambda x: relu(x, number(0.1)), medium=(3, 7))
 ReLU("ReLU of slope -2", "negative_slope: -2", lambda x: relu(x, -2))
 Clip("Clip", "min: -0.5 max: 0.7", lambda x: np.clip(x, -0.5, number(0.7)), **BIG)
 Clip("Clip to 0..1", "min: 0 max: 1", lambda x: np.clip(x, 0, 1), small=ODD)
-Clip("Clip from x", "min: 0 max: 1", lambda x: np.clip(x, 0, 1), small=ODD, saved="x0")
+Clip("Clip from x", "min: 0 max: 1", lambda x: np.clip(x, 0, 1), small=ODD, saved="x0", edges=(3, 5, 4, 3))
+Clip("Clip from y", "min: -0.5 max: 1", saved="y0", medium=None, edges=(3, 5, 4, 3))
 Clip("Clip to -0.75..1.5", "min: -0.75 max: 1.5", lambda x: np.clip(x, -0.75, 1.5))
 ELU("ELU", "", lambda x: np.where(x > 0, x, np.exp(x) - 1), small=ODD, **BIG)
 ELU("ELU of alpha 0.5", "alpha: 0.5", lambda x: np.where(x > 0, x, 0.5 * (np.exp(x) - 1)))
@@ -64,5 +66,12 @@ ReLU6("ReLU6", "", lambda x: np.clip(x, 0, 6), small=ODD, **BIG)
 PReLU("PReLU", "", small=ODD, **BIG)
 PReLU("PReLU by quads", "", small=QUADS)
 PReLU("PReLU, shared", "channel_shared: true", medium=IMAGE)
+for _shared in ("true", "false"):
+    by_shape(
+        PReLU,
+        f"PReLU, shared {_shared}",
+        f"channel_shared: {_shared}",
+        [(2, 3, 7, 5), (3, 36), (16, 20, 13, 9), (3, 4, 5), (700, 3)],
+    )
 Dropout("Dropout", "", small=ODD, timing=BATCH, gpu=MAPS)
 Dropout("Dropout of 0.3", "dropout_ratio: 0.3", medium=IMAGE)

@@ -53,6 +53,12 @@ def cases_of(kind: str, param: str = "", **same: Any) -> Callable[..., None]:
     return add_case
 
 
+def by_shape(add_case: Callable[..., None], name: str, settings: str, shapes: Sequence[Shape], **more: Any) -> None:
+    """Add a case at the edges for each of these shapes."""
+    for shape in shapes:
+        add_case(f"{name} over {'x'.join(map(str, shape))}", settings, edges=shape, **more)
+
+
 def integers(low: int, high: int) -> Draw:
     """Whole numbers from `low` up to `high` - 1: labels, and values that are often equal."""
     return lambda rng, shape: rng.integers(low, high, shape).astype(float)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from layermem.layers.images import image_shape
-from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add, cases_of
+from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add, by_shape, cases_of
 from tests.op_case import OpCase, Shape
 
 Edge = tuple[str, int, Shape]  # settings besides num_output, num_output, shape of x
@@ -279,6 +279,11 @@ InnerProduct("InnerProduct into an image", "num_output: 9 axis: 3", medium=(4, 6
 InnerProduct("InnerProduct from five axes", "num_output: 9 axis: 3", medium=(2, 3, 4, 5, 6))
 InnerProduct("InnerProduct of images, transposed", "num_output: 9 transpose: true bias_term: false", medium=IMAGE)
 InnerProduct("InnerProduct, transposed", "num_output: 9 transpose: true", medium=(5, 11))
+for _outputs, _shape in ((10, (5, 37)), (20, (66, 128)), (12, (3, 8, 5, 3)), (4, (700, 12)), (5, (2, 3, 1, 1))):
+    by_shape(InnerProduct, "InnerProduct", f"num_output: {_outputs}", [_shape])
+    by_shape(InnerProduct, "InnerProduct, transposed,", f"num_output: {_outputs} transpose: true", [_shape])
+for _axis in (0, 2, 3):
+    by_shape(InnerProduct, f"InnerProduct from axis {_axis}", f"num_output: 6 axis: {_axis}", [(2, 3, 5, 4)])
 
 conv("Convolution 2x2", 3, "kernel_size: 2 pad: 1", medium=SLIVER)
 InnerProduct("InnerProduct without bias", "num_output: 7 bias_term: false", medium=SLIVER)

@@ -1,6 +1,20 @@
 """Normalization, scales and biases."""
 
-from tests.cases.base import BATCH, BIG, CLIP, IMAGE, MAPS, ODD, PICTURES, QUADS, SLIVER, add, cases_of
+from tests.cases.base import (
+    BATCH,
+    BIG,
+    CLIP,
+    IMAGE,
+    MAPS,
+    ODD,
+    PICTURES,
+    QUADS,
+    SLIVER,
+    add,
+    by_shape,
+    cases_of,
+    normal,
+)
 
 LOOSE = {"tolerance": 1e-5}
 LRN, BatchNorm, MVN = cases_of("LRN"), cases_of("BatchNorm", "batch_norm_param"), cases_of("MVN")
@@ -14,9 +28,24 @@ LRN("LRN within", "local_size: 3 norm_region: WITHIN_CHANNEL", timing=BATCH)
 LRN("LRN within by quads", "local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL", small=QUADS)
 LRN("LRN within, alpha 0.3", "local_size: 3 alpha: 0.3 norm_region: WITHIN_CHANNEL", medium=IMAGE)
 LRN("LRN within, alpha 1", "local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL", small=ODD)
+for _region in ("ACROSS_CHANNELS", "WITHIN_CHANNEL"):
+    for _size in (1, 3, 5):
+        by_shape(
+            LRN,
+            f"LRN {_region} of {_size}",
+            f"local_size: {_size} alpha: 0.5 beta: 0.75 norm_region: {_region}",
+            [(2, 3, 7, 5), (1, 36, 3, 4), (3, 7, 13, 1), (1, 2500, 1, 2)],
+        )
 BatchNorm("BatchNorm", "", small=(4, 3, 12, 17), gpu=MAPS, **BIG, **LOOSE)
 BatchNorm("BatchNorm by quads", "", small=QUADS, **LOOSE)
 BatchNorm("BatchNorm of rows", "", medium=(9, 4), **LOOSE)
+by_shape(
+    BatchNorm,
+    "BatchNorm",
+    "",
+    [(2, 3, 7, 5), (3, 36), (2, 20, 13, 7), (6, 72, 9, 11), (300, 5), (4, 6, 11), (1, 4, 1, 1)],
+    drawn={0: normal(3, mean=1)},
+)
 BatchNorm("BatchNorm of pictures", "", timing=PICTURES)
 BatchNorm("BatchNorm of averages", "use_global_stats: true", small=ODD, medium=IMAGE)
 BatchNorm("BatchNorm of NVCaffe", "scale_bias: true", small=QUADS, medium=IMAGE, **LOOSE)
@@ -62,6 +91,29 @@ Bias("Bias", "", **BIG)
 Bias("Bias by N x C", "axis: 0", medium=[IMAGE, (2, 6)])
 Bias("Bias by N", "axis: 0", medium=[IMAGE, IMAGE[:1]])
 Bias("Bias of C x H x W", "axis: 1 num_axes: -1", medium=IMAGE)
+for _name, _axis, _axes, _shape in (
+    ("channels", 1, 1, (2, 8, 7, 5)),
+    ("odd channels", 1, 1, (2, 3, 7, 5)),
+    ("channels in many parts", 1, 1, (4, 16, 24, 23)),
+    ("items", 0, 1, SLIVER),
+    ("rows", 2, 1, SLIVER),
+    ("columns", 3, 1, SLIVER),
+    ("places", 2, 2, SLIVER),
+    ("channels and rows", 1, 2, SLIVER),
+    ("items and channels", 0, 2, SLIVER),
+    ("all but the item", 1, -1, SLIVER),
+    ("everything", 0, -1, SLIVER),
+    ("a number", 1, 0, SLIVER),
+    ("features", 1, 1, (30, 7)),
+    ("three axes", 1, 1, (3, 4, 5)),
+    ("the last of three axes", 2, 1, (3, 4, 5)),
+):
+    Bias(f"Bias: {_name}", f"axis: {_axis} num_axes: {_axes}", edges=_shape)
+    for _biased in ("true", "false"):
+        Scale(f"Scale: {_name}, bias {_biased}", f"axis: {_axis} num_axes: {_axes} bias_term: {_biased}", edges=_shape)
+for _axis, _operand in ((0, (3, 4)), (1, (4,)), (0, SLIVER), (2, (5, 2)), (0, ())):
+    Scale(f"Scale: {_operand} from axis {_axis}", f"axis: {_axis}", edges=[SLIVER, _operand])
+    Bias(f"Bias: {_operand} from axis {_axis}", f"axis: {_axis}", edges=[SLIVER, _operand])
 
 
 BN = cases_of("BN", **LOOSE)

@@ -42,26 +42,6 @@ def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
     Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize(
-    "shape, outputs", [((5, 37), 10), ((66, 128), 20), ((3, 8, 5, 3), 12), ((700, 12), 4), ((2, 3, 1, 1), 5)]
-)
-def test_inner_products_agree_with_sums_in_double_precision(shape, outputs, transpose, rng):
-    flag = "true" if transpose else "false"
-    text = f'type: "InnerProduct" inner_product_param {{ num_output: {outputs} transpose: {flag} }}'
-    layer = layer_of(text, shape)
-    xs, ws = filled(rng, layer, shape)
-    Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
-
-
-@pytest.mark.parametrize("axis", [0, 2, 3])
-def test_an_inner_product_may_start_at_any_axis_of_an_image(axis, rng):
-    shape = (2, 3, 5, 4)
-    layer = layer_of(f'type: "InnerProduct" inner_product_param {{ num_output: 6 axis: {axis} }}', shape)
-    xs, ws = filled(rng, layer, shape)
-    Case(layer, xs, ws, rng=rng).check()
-
-
 @pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
 def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     shape = (3, channels, 9, 8)

@@ -8,8 +8,12 @@ from tests.backends.cuda.harness import Case
 from tests.cases import select
 
 MOVES = ("Concat", "Slice", "Split", "Flatten", "Reshape", "Tile", "Crop", "Permute")
+LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5, "dx1": 1e-5}
 BOUNDS = {  # other than those of the harness, by type of layer
     **{kind: {"dx0": 1e-7} for kind in MOVES},
+    **dict.fromkeys(("InnerProduct", "PReLU", "Scale", "Bias"), LONG_SUMS),
+    "BatchNorm": {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6},
+    "LRN": {"dx0": 4e-6},
     "Reduction": {"y0": 1e-5},
     "Softmax": {"dx0": 5e-6},
     "SoftmaxWithLoss": {"dx0": 5e-6},
