@@ -11,6 +11,7 @@ A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes 
 CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
 select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
 FUSED     geometries of fused ops       DEPTHWISE, GROUPED   of kernels for groups of few channels
+OCTETS, PACKED   of tiles of 16 bits    SLICED   of convolutions in slices of a batch
 
 A new layer or record kind is one line of a module here; tests/test_cases.py fails for those without a case.
 """
@@ -19,8 +20,8 @@ A new layer or record kind is one line of a module here; tests/test_cases.py fai
 # Modules add their cases in this order.
 from tests.cases.base import CASES, add, select
 from tests.cases import activation
-from tests.cases.convolution import CONV_EDGES, DEPTHWISE, GROUPED, PRECISION_BOUNDS, RELU_EDGES
-from tests.cases.convolution import conv_text, edge_case, edge_layer
+from tests.cases.convolution import CONV_EDGES, DEPTHWISE, GROUPED, OCTETS, PACKED, PRECISION_BOUNDS, RELU_EDGES
+from tests.cases.convolution import SLICED, SLICED_DEPTHWISE, conv_case, conv_text, edge_case, edge_layer
 from tests.cases import windows, detection, normalization, shapes, loss
 from tests.cases.records import RECORDS
 from tests.cases.fused import FUSED, OF_OCTETS, first_layer, problem_of

@@ -48,6 +48,37 @@ RELU_EDGES = {
     "bytes across pixels": ("kernel_size: 3 pad: 1", 36, (2, 20, 7, 7)),
 }
 
+# The same, for tiles of packed 16-bit operands, whose channels are multiples of eight.
+OCTETS: dict[str, Edge] = {
+    "groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 16, 7, 5)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 24, 9, 8)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 8, (1, 8, 13, 12)),
+    "long sum": ("kernel_size: 1", 24, (1, 504, 2, 3)),
+    "more rows and columns than a tile has": ("kernel_size: 3 pad: 1", 136, (3, 136, 11, 9)),
+    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 8, (6, 8, 13, 13)),
+}
+
+# The same, for warpgroups, whose channels are multiples of 32.
+PACKED: dict[str, Edge] = {
+    "several tiles, more stages than the ring has": ("kernel_size: 1", 320, (3, 288, 11, 9)),  # filled up with zeros
+    "taps and phases": ("kernel_size: 3 pad: 1 stride: 2", 64, (2, 32, 9, 8)),
+    "in two groups": ("kernel_size: 3 pad: 1 group: 2", 128, (2, 64, 7, 5)),
+    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 64, (1, 32, 9, 8)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 128, (1, 32, 13, 12)),
+}
+
+# Batches of 12 images for slices, by the windows of an image: whole stages, or not.
+SLICED: dict[str, Edge] = {
+    "35 windows": ("kernel_size: 3 stride: 2 pad: 1 group: 2", 6, (12, 4, 13, 9)),
+    "4 windows": ("kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", 5, (12, 3, 4, 4)),
+    "64 windows": ("kernel_size: 1", 4, (12, 4, 8, 8)),
+}
+SLICED_DEPTHWISE: dict[str, Edge] = {
+    "3x3": ("kernel_size: 3 pad: 1 group: 8", 8, (12, 8, 5, 6)),
+    "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2 group: 40", 40, (12, 40, 6, 5)),
+    "any": ("kernel_h: 2 kernel_w: 5 dilation: 1 group: 3", 6, (12, 3, 5, 9)),
+}
+
 # The same, for groups of one channel.
 DEPTHWISE = {
     "3x3": ("kernel_size: 3 pad: 1 group: 36", 36, (2, 36, 9, 7)),
@@ -99,6 +130,11 @@ def edge_layer(edge: Edge, kind: str = "Convolution", more: str = "") -> tuple[s
     if kind == "Deconvolution":
         outputs, shape = shape[1], (shape[0], outputs, *shape[2:])
     return conv_text(outputs, f"{settings} {more}", kind), shape
+
+
+def conv_case(edge: Edge, name: str = "a convolution") -> OpCase:
+    settings, outputs, shape = edge
+    return OpCase(name, conv_text(outputs, settings), {"small": [shape]})
 
 
 def edge_case(name: str, kind: str = "Convolution", *, bias: bool = False, **more: Any) -> OpCase:

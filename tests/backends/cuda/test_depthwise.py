@@ -19,8 +19,7 @@ from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import DEPTHWISE, PRECISION_BOUNDS, edge_layer, problem_of
-from tests.op_case import OpCase
+from tests.cases import DEPTHWISE, PRECISION_BOUNDS, SLICED_DEPTHWISE, conv_case, edge_layer, problem_of
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
@@ -67,9 +66,7 @@ def test_no_precision_changes_a_bit(name):
 @pytest.mark.parametrize("word", NARROW)
 @pytest.mark.parametrize("name", ["3x3", "3x3/2", "5x5", "5x5/2", "dilated", "odd channels", "two outputs a group"])
 def test_kernels_in_16_bits_have_the_bits_of_converted_operands_in_every_precision(name, word, precision):
-    text, shape = edge_layer(DEPTHWISE[name])
-    case = OpCase(name, text, {"small": [shape]})
-    assert check_narrow(case, word, Way(precision=precision)) == 3
+    assert check_narrow(conv_case(DEPTHWISE[name]), word, Way(precision=precision)) == 3
 
 
 def test_a_nan_reaches_what_reads_it_and_nothing_else():
@@ -104,13 +101,6 @@ def parts_of(monkeypatch: pytest.MonkeyPatch, images_each: int, rows_each: int) 
     monkeypatch.setattr(DepthwiseWgrad, "rows_each", rows_each)
 
 
-SLICED = {
-    "3x3": ("kernel_size: 3 pad: 1 group: 8", 8, (12, 8, 5, 6)),
-    "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2 group: 40", 40, (12, 40, 6, 5)),
-    "any": ("kernel_h: 2 kernel_w: 5 dilation: 1 group: 3", 6, (12, 3, 5, 9)),
-}
-
-
 PARTS = [(1, 1), (1, 9), (2, 2), (5, 9), (5, 2), (7, 1), (12, 9), (12, 3)]
 OF_DECONVOLUTIONS = [(1, 1), (5, 2), (12, 3)]  # the same kernels, which meet x and dy in each other's place
 
@@ -120,9 +110,9 @@ OF_DECONVOLUTIONS = [(1, 1), (5, 2), (12, 3)]  # the same kernels, which meet x 
     ("kind", "images", "rows"),
     [*(("Convolution", *parts) for parts in PARTS), *(("Deconvolution", *parts) for parts in OF_DECONVOLUTIONS)],
 )
-@pytest.mark.parametrize("name", SLICED)
+@pytest.mark.parametrize("name", SLICED_DEPTHWISE)
 def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, rows, monkeypatch):
-    text, shape = edge_layer(SLICED[name], kind)
+    text, shape = edge_layer(SLICED_DEPTHWISE[name], kind)
     parts_of(monkeypatch, images, rows)
     for each in (1, 2, 3, 4, 6):
         Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0, adds=each == 3).check()
@@ -132,7 +122,7 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, r
 def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
     parts_of(monkeypatch, 5, 2)
     for name in ("3x3", "any"):
-        text, shape = edge_layer(SLICED[name])
+        text, shape = edge_layer(SLICED_DEPTHWISE[name])
         for each in (1, 3, 4):
             Slices(text, [shape], (each,) * (12 // each), way=Way(mode)).check()
 
@@ -140,7 +130,7 @@ def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
 @pytest.mark.parametrize("storage", NARROW)
 def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(storage, monkeypatch):
     parts_of(monkeypatch, 5, 2)
-    text, shape = edge_layer(SLICED["3x3"])
+    text, shape = edge_layer(SLICED_DEPTHWISE["3x3"])
     Slices(text, [shape], (3,) * 4, storage=storage).check()
 
 

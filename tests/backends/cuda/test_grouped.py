@@ -19,10 +19,9 @@ from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import GROUPED, PRECISION_BOUNDS, edge_layer, problem_of
+from tests.cases import GROUPED, PRECISION_BOUNDS, conv_case, edge_layer, problem_of
 from tests.emulator import emulate
 from tests.emulator.hosts import Packed
-from tests.op_case import OpCase
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
@@ -66,9 +65,7 @@ def test_no_precision_changes_a_bit(name):
 @pytest.mark.parametrize(("word", "precision"), [("bf16", "bf16"), ("fp16", "tf32"), ("bf16", "fp32x3")])
 @pytest.mark.parametrize("name", ["4", "8/2"])
 def test_kernels_in_16_bits_have_the_bits_of_converted_operands(name, word, precision):
-    text, shape = edge_layer(GROUPED[name])
-    case = OpCase(name, text, {"small": [shape]})
-    assert check_narrow(case, word, Way(precision=precision)) == 3
+    assert check_narrow(conv_case(GROUPED[name]), word, Way(precision=precision)) == 3
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -14,7 +14,7 @@ from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
-from tests.cases import CASES, conv_text
+from tests.cases import CASES, OCTETS, conv_case, conv_text
 from tests.op_case import OpCase
 
 
@@ -74,14 +74,6 @@ def test_every_tile_in_16_bits_has_the_bits_of_the_converted_operands(name, tile
 
 BF16 = replace(PLAIN, precision="bf16")
 OF_OCTETS = ["Convolution by octets", "Deconvolution by octets", "InnerProduct by octets + ReLU"]
-OCTETS = {  # settings beside num_output, num_output, shape of x
-    "groups": ("kernel_size: 3 pad: 1 group: 2", 48, (2, 16, 7, 5)),
-    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 8, (1, 24, 9, 8)),
-    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 8, (1, 8, 13, 12)),
-    "long sum": ("kernel_size: 1", 24, (1, 504, 2, 3)),
-    "more rows and columns than a tile has": ("kernel_size: 3 pad: 1", 136, (3, 136, 11, 9)),
-    "parts of the weight gradient": ("kernel_size: 3 pad: 1", 8, (6, 8, 13, 13)),
-}
 
 
 @pytest.mark.parametrize("name", OF_OCTETS)
@@ -94,9 +86,8 @@ def test_a_product_of_packed_tiles_is_that_of_its_operands(name):
 @pytest.mark.parametrize("tile", PACKED_BF16.tiles, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("name", OCTETS)
 def test_every_packed_tile_is_that_of_its_operands(name, tile, monkeypatch):
-    settings, outputs, shape = OCTETS[name]
     monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
-    assert check(OpCase(name, conv_text(outputs, settings), {"small": [shape]}), "bf16", BF16, exact=True) >= 3
+    assert check(conv_case(OCTETS[name]), "bf16", BF16, exact=True) >= 3
 
 
 @pytest.mark.whole

@@ -31,9 +31,9 @@ from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run
 from tests.backends.cuda.masked_dgrad import masked_dgrad, stored
 from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.slices import Slices
-from tests.backends.cuda.test_narrow_kernels import OCTETS, assert_same, check
+from tests.backends.cuda.test_narrow_kernels import assert_same, check
 from tests.backends.cuda.test_slices import cut, cut_images
-from tests.cases import CASES, conv_text, problem_of
+from tests.cases import CASES, OCTETS, PACKED, conv_case, conv_text, problem_of
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
 from tests.op_case import OpCase
@@ -41,24 +41,12 @@ from tests.op_case import OpCase
 HOPPER = Way(precision="bf16", capability=CAPABILITY)
 MODULE = f"{PACKED_BF16.module}_sm90a"
 ROLES = ("x0", "y0", "dx0", "dy0")
-SHAPES = {  # settings beside num_output, num_output, shape of x
-    "several tiles, more stages than the ring has": ("kernel_size: 1", 320, (3, 288, 11, 9)),  # filled up with zeros
-    "taps and phases": ("kernel_size: 3 pad: 1 stride: 2", 64, (2, 32, 9, 8)),
-    "in two groups": ("kernel_size: 3 pad: 1 group: 2", 128, (2, 64, 7, 5)),
-    "dilated by the stride": ("kernel_size: 3 pad: 2 dilation: 2 stride: 2", 64, (1, 32, 9, 8)),
-    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 128, (1, 32, 13, 12)),
-}
 
 
 @pytest.fixture(autouse=True)
 def wherever_there_are_kernels(monkeypatch):
     """Small products run by warpgroups here."""
     monkeypatch.setattr(warpgroup, "THRESHOLDS", NO_THRESHOLDS)
-
-
-def case_of(name: str) -> OpCase:
-    settings, outputs, shape = (OCTETS | SHAPES)[name]
-    return OpCase(name, conv_text(outputs, settings), {"small": [shape]})
 
 
 def call_of(storage: str = "bf16", precision: str = "bf16", capability: str = CAPABILITY) -> CudaCall:
@@ -69,10 +57,10 @@ def call_of(storage: str = "bf16", precision: str = "bf16", capability: str = CA
 # ---- values ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*SHAPES, "long sum"])
+@pytest.mark.parametrize("name", [*PACKED, "long sum"])
 def test_a_product_by_warpgroups_is_that_of_its_operands(name):
     """Sums of whole numbers are exact, so their order is no matter."""
-    assert check(case_of(name), "bf16", HOPPER, exact=True) >= 3
+    assert check(conv_case((OCTETS | PACKED)[name]), "bf16", HOPPER, exact=True) >= 3
 
 
 @pytest.mark.parametrize("name", ["Convolution by octets", "Deconvolution by octets"])
@@ -85,7 +73,10 @@ def test_ends_are_those_of_every_gpu(name):
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS if way[0] != "plain"], ids=lambda way: way.mode)
 def test_they_stay_in_bounds_and_have_no_races(way):
-    assert check(case_of("taps and phases"), "bf16", replace(HOPPER, mode=way.mode, order=way.order), exact=True) >= 3
+    assert (
+        check(conv_case(PACKED["taps and phases"]), "bf16", replace(HOPPER, mode=way.mode, order=way.order), exact=True)
+        >= 3
+    )
 
 
 @pytest.mark.whole
@@ -94,7 +85,7 @@ def test_they_stay_in_bounds_and_have_no_races(way):
 def test_a_block_goes_on_to_its_next_tile(order, copies, monkeypatch):
     monkeypatch.setattr(warpgroup, "SMS", 1)
     way = replace(HOPPER, order=order, copies=copies)
-    assert check(case_of("several tiles, more stages than the ring has"), "bf16", way, exact=True) >= 3
+    assert check(conv_case(PACKED["several tiles, more stages than the ring has"]), "bf16", way, exact=True) >= 3
 
 
 @pytest.mark.samples(2)

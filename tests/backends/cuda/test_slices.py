@@ -18,7 +18,7 @@ from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, Way, first_step, layer_of, record_of, run_op
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
-from tests.cases import CASES, conv_text
+from tests.cases import CASES, SLICED, conv_text, edge_layer
 from tests.layers.harness import TRAIN, wants_of
 from tests.op_case import OpCase
 
@@ -34,11 +34,6 @@ def cut_images(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
         monkeypatch.setattr(module, "split_of", lambda problem: Split(1, pieces * problem.n, pieces))
 
 
-CONVOLUTIONS = {  # windows of an image: whole stages, or not
-    "35 windows": ("num_output: 6 kernel_size: 3 stride: 2 pad: 1 group: 2", (12, 4, 13, 9)),
-    "4 windows": ("num_output: 5 kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", (12, 3, 4, 4)),
-    "64 windows": ("num_output: 4 kernel_size: 1", (12, 4, 8, 8)),
-}
 SPLITS = (
     2,
     4,
@@ -51,33 +46,30 @@ SPLITS = (
 @pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("images", SPLITS)
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", SLICED)
 def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, monkeypatch):
-    settings, shape = CONVOLUTIONS[name]
+    settings, outputs, shape = SLICED[name]
     cut(monkeypatch, images)
     for each in (1, 2, 3, 4, 6):
-        text = f'type: "{kind}" convolution_param {{ {settings} }}'
-        Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0).check()
+        Slices(conv_text(outputs, settings, kind), [shape], (each,) * (12 // each), overlaid=each % 2 == 0).check()
 
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize(("name", "pieces"), [("35 windows", 2), ("64 windows", 2)])
 def test_slices_have_the_bits_of_images_in_pieces(name, pieces, monkeypatch):
-    settings, shape = CONVOLUTIONS[name]
+    text, shape = edge_layer(SLICED[name])
     cut_images(monkeypatch, pieces)
     for each in (1, 2, 3, 6):
         for adds in (False, True):
-            text = f'type: "Convolution" convolution_param {{ {settings} }}'
             Slices(text, [shape], (each,) * (12 // each), adds=adds, overlaid=not adds).check()
 
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("images", SPLITS)
 def test_gradients_are_added_when_they_are_complete(images, monkeypatch):
-    settings, shape = CONVOLUTIONS["35 windows"]
+    text, shape = edge_layer(SLICED["35 windows"])
     cut(monkeypatch, images)
     for each in (2, 3, 4):
-        text = f'type: "Convolution" convolution_param {{ {settings} }}'
         Slices(text, [shape], (each,) * (12 // each), adds=True).check()
 
 
@@ -101,8 +93,8 @@ def test_slices_carry_the_gradient_and_at_most_one_open_split(images, each, carr
 
 def convolution(name: str, images: int) -> tuple[Layer, Step]:
     """A convolution of so many images, and its wgrad."""
-    settings, (_, *shape) = CONVOLUTIONS[name]
-    layer = layer_of(f'type: "Convolution" convolution_param {{ {settings} }}', (images, *shape))
+    text, (_, *shape) = edge_layer(SLICED[name])
+    layer = layer_of(text, (images, *shape))
     return layer, next(step for step in layer.backward(wants_of(layer)) if step.step == "wgrad")
 
 
@@ -126,9 +118,8 @@ def test_a_slice_of_one_split_is_one_launch(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp32x3", "tf32", "bf16"])
 def test_tensor_cores_sum_the_stages_of_the_whole_batch(precision, monkeypatch):
-    settings, shape = CONVOLUTIONS["35 windows"]
+    text, shape = edge_layer(SLICED["35 windows"], more="bias_term: false")
     cut(monkeypatch, 4)
-    text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
     Slices(text, [shape], (3,) * 4, way=Way(precision=precision)).check()
 
 
@@ -144,9 +135,9 @@ def test_slices_of_blobs_in_16_bits_sum_the_stages_of_the_whole_batch(counts, pr
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("mode", ["asan", "race"])
 def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
-    settings, shape = CONVOLUTIONS["35 windows"]
+    text, shape = edge_layer(SLICED["35 windows"])
     cut(monkeypatch, 4)
-    Slices(f'type: "Convolution" convolution_param {{ {settings} }}', [shape], (3,) * 4, way=Way(mode)).check()
+    Slices(text, [shape], (3,) * 4, way=Way(mode)).check()
     Slices('type: "EuclideanLoss"', [(6, 900), (6, 900)], (1,) * 6, way=Way(mode)).check()
 
 
