@@ -1,8 +1,8 @@
 """Checks that launch every kernel of cuda/ at least once, on small shapes: tests/tools/test_gpu_check.py compares the
 launches with the declarations in the sources.
 
-Checks that reach a kernel of every module come first, so that modules that do not load, hang or fail are known early:
-FIRST, and one of each engine of products.  Warpgroups, which can hang in the most ways, come last.
+Checks that reach a kernel of every module come first: FIRST in tests/cases/gpu.py, and one of each engine of products.
+Warpgroups, which can hang in the most ways, come last.
 
 A new kernel of a layer needs a small case in tests/cases, which `select` finds.  A kernel of a fusion, precision, blob
 type or tile needs a line in products(); one that no layer launches, a case in tests/backends/cuda/single_ops.py.
@@ -24,34 +24,12 @@ from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
 from tests.backends.cuda.on_gpu import Gpu
 from tests.backends.cuda.single_ops import Triple, single_ops
-from tests.cases import CASES, conv_text, select
-from tests.op_case import OpCase
+from tests.cases import CASES, select
+from tests.cases.gpu import BRIEF, BY_WARPGROUPS, BY_WIDTH, FIRST, OF_FEW, OF_WORDS
 from tools.gpu.exact import Exact, by_patch, exact_cases, in_16_bits, stored, with_moments, with_sums
 
-BY_WARPGROUPS = (
-    "Convolution by quads",
-    "InnerProduct by quads",
-)  # products that GPUs of compute capability 9.0 compute so
-BY_WIDTH = ("Convolution by quads", "Convolution, wide and odd", "Convolution")  # accesses of 16 bytes; of 4; both
-OF_FEW = OpCase("Convolution of few channels", conv_text(8, "kernel_size: 3"), {"small": [(2, 3, 9, 7)]})
-OF_WORDS = OpCase("Convolution of 32 channels", conv_text(64, "kernel_size: 3"), {"small": [(2, 32, 7, 6)]})
 OF_PATCHES = (96, 64)  # numbers of outputs, each with its own tile
 BOUND = 2e-6  # bound of the errors of single ops
-FIRST = {
-    "ReLU", "PReLU", "Dropout", "DepthwiseConvolution by two", "Convolution, groups of 4", "Convolution of two bottoms",
-    "Convolution + residual + ReLU", "Deconvolution of clips with gaps, of two bottoms", "Im2col of clips",
-    "InnerProduct in parts", "Pooling MAX 3/2", "ROIPooling 2x3", "Eltwise a + 2 b", "MVN", "Scale of C x H",
-    "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
-    "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
-}  # fmt: skip
-BRIEF_CASES = (
-    "Convolution by quads",
-    "ReLU",
-    "BatchNorm by quads",
-    "Pooling MAX 3/2",
-    "SoftmaxWithLoss and its softmax",
-    "Dropout",
-)
 
 
 class Checked(Protocol):
@@ -135,7 +113,7 @@ def every_kernel(brief: bool) -> Iterator[Check]:
 
 
 def all_checks(brief: bool) -> Iterator[Check]:
-    for name in BRIEF_CASES if brief else [case.name for case in select("small")]:
+    for name in BRIEF if brief else [case.name for case in select("small")]:
         yield Check(name, "fp32", partial(case_of, CASES[name]))
     for name, triples in single_ops():
         yield Check(name, "fp32", partial(Rounded, triples))

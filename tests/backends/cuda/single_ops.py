@@ -32,14 +32,11 @@ from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import CONTEXT, Memory, Way, run_op
 from tests.backends.cuda.naive import differences, product_and_sums
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
-from tests.cases import FUSED
+from tests.cases import FUSED, records
 from tests.emulator import emulate
 
 Triple = tuple[str, np.ndarray, np.ndarray]  # what it is, as kernels leave it, as it must be but for rounding
-SETTINGS = {
-    **CONTEXT, "momentum": 0.9, "momentum2": 0.999, "rms_decay": 0.98, "delta": 1e-3, "weight_decay": 5e-3,
-    "regularization": "L2", "clip": -1.0, "iter_size": 1, "rate": 0.1, "iteration": 4, "loss_scale": 8.0,
-}  # fmt: skip
+SETTINGS = {**CONTEXT, **records.SETTINGS, "loss_scale": 8.0}
 COUNT = 1500
 
 
