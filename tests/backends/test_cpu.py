@@ -18,7 +18,7 @@ from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers.base import Layer, Overlay, Step
 from layermem.ops import CopyOut, GradientNorm
-from tests.cases import CASES, RECORDS
+from tests.cases import CASES, RECORDS, select
 from tests.layers.harness import Run, batch_norm_scale, layer_of, logical, wants_of, with_epilogue
 
 IMAGE = (2, 6, 7, 5)
@@ -93,9 +93,13 @@ def execute(
 
 
 @pytest.mark.exhaustive(2)
-@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
-def test_an_op_gives_what_the_reference_gives(case):
-    layer = case.layer("medium")
+@pytest.mark.parametrize(
+    "size, case",
+    [*(("medium", case) for case in RUNNABLE), *(("edges", case) for case in select("edges"))],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_an_op_gives_what_the_reference_gives(size, case):
+    layer = case.layer(size)
     compare(layer, *case.inputs(layer, np.random.default_rng(6)))
 
 
