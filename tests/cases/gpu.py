@@ -7,8 +7,9 @@ from tests.cases.convolution import conv_case
 FIRST = {
     "ReLU", "PReLU", "Dropout", "DepthwiseConvolution by two", "Convolution, groups of 4", "Convolution of two bottoms",
     "Convolution + residual + ReLU", "Deconvolution of clips with gaps, of two bottoms", "Im2col of clips",
-    "InnerProduct in parts", "Pooling MAX 3/2", "ROIPooling 2x3", "Eltwise a + 2 b", "MVN", "Scale of C x H",
-    "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed", "LSTMUnit", "Softmax", "EuclideanLoss",
+    "InnerProduct in parts", "Pooling MAX 3/2", "ROIPooling 2x3", "Eltwise a + 2 b", "LRN of three", "MVN",
+    "BatchNorm by quads", "Scale of C x H", "Normalize of items", "PriorBox", "Interp to 7 x 2", "Embed",
+    "LSTMUnit", "Softmax", "EuclideanLoss",
     "update by SGD", "naive products", "sums of ranks", "images in bytes", "delay",
 }  # fmt: skip
 BRIEF = (
