@@ -8,34 +8,21 @@ import signal
 import sys
 import threading
 import weakref
-from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from layermem import caffe
 from layermem.backends.base import Device
-from layermem.distributed.loopback import run_ranks
 from layermem.errors import BudgetError, DeviceError, InputError
 from layermem.interactive.solver import Solver
 from layermem.report.events import Budgeted
 from layermem.solver import live_budget
-from layermem.solver.live_budget import CALM_SECONDS, LESS, LOOK_SECONDS, MORE, PATIENCE, BudgetFile, LiveBudget
 from layermem.utils.free_memory import FreeMemory
-from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
+from tests.nets import solver_file
+from tests.solver.live_budgets import LAST, bounds, solver_of, trained
 
-NET = f"""
-    {DATA} {conv("conv1", "data", 8, 3)} {norm("conv1")} {relu("conv1")} {conv("conv2", "conv1", 8, 3)} {relu("conv2")}
-    layer {{ name: "act" type: "TanH" bottom: "conv2" top: "act" }} {conv("conv3", "act", 4, 3)} {relu("conv3")}
-    layer {{ name: "fc" type: "InnerProduct" bottom: "conv3" top: "fc"
-            inner_product_param {{ num_output: 16 weight_filler {{ type: "xavier" }} }} }}
-    layer {{ name: "drop" type: "Dropout" bottom: "fc" top: "fc" dropout_param {{ dropout_ratio: 0.4 }} }}
-    {LOSS % "fc"}
-"""
-LAST = 8
-FIELDS = {"max_iter": LAST, "snapshot": 3, "test_interval": 3, "display": 2, "random_seed": 5, "average_loss": 3}
-FIELDS["snapshot_after_train"] = True
+pytestmark = pytest.mark.usefixtures("folder")
 ADAM = {"type": "Adam", "momentum2": 0.99, "base_lr": 0.01, "iter_size": 2}
 PLANS = {
     "plain": {},
@@ -44,61 +31,6 @@ PLANS = {
     "host": {"host_budget": "1GiB"},
     "spill": {"spill": "."},
 }
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def solver_of(**fields):
-    return solver_file(NET, Path(), **{**FIELDS, **fields, "snapshot_prefix": "run"})
-
-
-def trained(ranks=1, fields=None, before=lambda solver: None, snapshot=None, **options):
-    """A hash of the last snapshot and of all that was displayed and tested; the events, and the solvers' answers to
-    `before`, by rank."""
-    for old in Path().glob(f"run_iter_{LAST}.*"):
-        old.unlink()
-    events: list[list[object]] = [[] for _ in range(ranks)]
-
-    def run(transport):
-        rank = 0 if transport is None else transport.rank
-        own = {name: value[rank] if isinstance(value, list) else value for name, value in options.items()}
-        with Solver(
-            solver_of(**(fields or {})),
-            transport=transport,
-            snapshot=snapshot,
-            log=events[rank].append,
-            device=own.pop("device", "cpu"),
-            **own,
-        ) as solver:
-            answer = before(solver)
-            solver.solve(sigusr1="budget")
-            assert solver.runner.measured_peak_bytes == solver.program.arena_bytes == solver.runner.arena.nbytes
-            return answer
-
-    answers = [run(None)] if ranks == 1 else run_ranks(ranks, run, seed=ranks)
-    shown = [e for e in events[0] if type(e).__name__ in ("Tested", "Displayed", "FinalLoss")]
-    seen = [(type(e).__name__, e.iteration, [str(o.values) for o in getattr(e, "outputs", ())]) for e in shown]
-    files = [Path(f"run_iter_{LAST}.{end}").read_bytes() for end in ("caffemodel", "solverstate")]
-    return sha256(b"".join(files)).hexdigest(), seen, [e for e in events[0] if isinstance(e, Budgeted)], answers
-
-
-def bounds(ranks=1, fields=None, **options):
-    """The least bytes of the step, and those of its plan without a budget."""
-    if ranks > 1:
-        return max(run_ranks(ranks, lambda transport: _bounds(fields, transport=transport, **options)))
-    return _bounds(fields, **options)
-
-
-def _bounds(fields, **options):
-    with Solver(solver_of(**(fields or {})), **options) as solver:
-        most = solver.program.arena_bytes
-        with pytest.raises(BudgetError) as caught:
-            solver.budget = 1
-        return caught.value.minimum_bytes, most
 
 
 def setting(least, most, seed=0):
@@ -279,144 +211,6 @@ def test_memory_that_cannot_be_had_leaves_the_plan_as_it_was(both, monkeypatch):
         return
     found, _, events, _ = trained(before=before, budget=most)
     assert found == expected and {event.refusal for event in events} == {"this machine cannot allocate"}
-
-
-def test_a_file_that_is_wrong_vanishes_or_cannot_be_read_is_one_sentence_each_time_it_changes(monkeypatch):
-    least, most = bounds()
-    expected, _, _, _ = trained()
-
-    def vanish():
-        Path("budget").unlink()
-
-    def become_a_folder():
-        Path("budget").mkdir()
-
-    def become_a_file():
-        Path("budget").rmdir()
-        Path("budget").write_text(f"  {least}\n\n")
-
-    steps = {
-        1: lambda: Path("budget").write_text("banana"),
-        2: vanish,
-        3: become_a_folder,
-        4: become_a_file,
-        5: lambda: Path("budget").write_text(" \n"),
-        6: lambda: Path("budget").write_bytes(b"\xff2"),
-        7: lambda: Path("budget").write_text("2" * 5000),
-    }
-
-    def before(solver):
-        solver.add_callback(on_iteration=lambda: steps.get(solver.iteration, lambda: None)())
-
-    Path("budget").write_text(str(most))
-    found, _, events, _ = trained(before=before, budget=least, budget_file="budget")
-    assert found == expected
-    said = {event.iteration: event.refusal for event in events}
-    assert {1, 2, 3, 4, 5, 6, 7} == set(said) and said[4] is None
-    for iteration, words in {
-        1: "'banana' is not an amount of memory",
-        2: "budget: no such file",
-        3: "budget: is a folder",
-        5: "budget: is empty; write a budget such as 2GiB to it",
-        6: "is not UTF-8 text",
-        7: "is larger than 4.00 KiB",
-    }.items():
-        assert words in said[iteration]
-    assert [event.report.budget_bytes for event in events] == [most] * 3 + [least] * 4
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_read_once_it_has_it():
-    path = Path("budget")
-    path.write_text("1MiB")
-    file = BudgetFile(path)
-    assert file.read() == "1MiB"
-    path.chmod(0)
-    assert file.has_changed()
-    with pytest.raises(InputError, match="Permission denied"):
-        file.read()
-    path.chmod(0o600)
-    assert file.has_changed()
-
-
-def test_only_another_text_is_a_change(monkeypatch):
-    path = Path("budget")
-    path.write_text("1GiB")
-    file = BudgetFile(path)
-    file.read()
-    path.write_text("2GiB")  # as long, and perhaps within the resolution of time stamps
-    assert file.has_changed() and not file.has_changed()
-    path.touch()
-    assert not file.has_changed()
-    opened = []
-    monkeypatch.setattr(live_budget, "SETTLED_NS", 0)
-    file.read()
-    monkeypatch.setattr(live_budget, "read_lines", lambda *a, **o: opened.append(a) or ["3GiB"])
-    assert not file.has_changed() and not opened  # its state alone is looked at
-    path.write_text("3GiB")
-    assert file.has_changed() and len(opened) == 1
-
-
-def test_the_file_counts_from_when_it_exists():
-    assert LiveBudget("1GiB", "budget").given == "1GiB"
-    with pytest.raises(InputError, match="no such file"):
-        LiveBudget(None, "budget")
-    Path("budget").write_text("2GiB\n")
-    assert LiveBudget("1GiB", "budget").given == LiveBudget(None, "budget").given == "2GiB"
-    Path("budget").write_text("")
-    with pytest.raises(InputError, match="is empty"):
-        LiveBudget("1GiB", "budget")
-
-
-class Memory:
-    """Free memory, pressure and time as a test states them, for a budget of 1000 bytes whose arena takes 900."""
-
-    def __init__(self, monkeypatch, **options):
-        self.available, self.pressure, self.now = 1000, 0.0, 100.0
-        monkeypatch.setattr(live_budget, "memory_pressure", lambda: self.pressure)
-        monkeypatch.setattr(live_budget, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.budget = LiveBudget("free", follows=True, **options)
-
-    def look(self, available=1000, pressure=0.0, after=LOOK_SECONDS):
-        """The bytes of the next plan; None if no other plan is due."""
-        self.available, self.pressure, self.now = available, pressure, self.now + after
-        if not self.budget.is_due(self.resolve, 1000, 900):
-            return None
-        return self.budget.next_bytes(self.resolve)
-
-    def resolve(self, budget):
-        assert budget == "free"
-        return self.available
-
-
-def test_a_budget_of_free_memory_follows_it_where_the_difference_is_large(monkeypatch):
-    memory = Memory(monkeypatch)
-    assert [memory.look(available) for available in (1000, 900, 1001, MORE * 1000 - 1)] == [None] * 4
-    assert memory.look(899) == 899 and memory.look(MORE * 1000) == MORE * 1000
-    assert memory.look(950, pressure=9.9) is None and memory.look(2000, pressure=10.0) == int(LESS * 900)
-    assert memory.look(500, pressure=10.0) == 500
-
-
-def test_it_is_looked_at_once_a_second_and_after_a_change_planning_takes_a_twentieth_at_most(monkeypatch):
-    memory = Memory(monkeypatch)
-    assert memory.look() is None and memory.look(500, after=0.9) is None and memory.look(500, after=0.1) == 500
-    for seconds in (0.1, 5.0):
-        memory.budget.planned(seconds)
-        wait = max(CALM_SECONDS, PATIENCE * seconds)
-        assert memory.look(500, after=wait - 0.1) is None and memory.look(500, after=0.1) == 500
-
-
-def test_what_was_refused_is_not_planned_again(monkeypatch):
-    memory = Memory(monkeypatch)
-    assert memory.look(500) == 500
-    memory.budget.planned(0.0, least_bytes=700)
-    assert memory.look(500, after=CALM_SECONDS) is None and memory.look(699) is None and memory.look(700) == 700
-
-
-def test_other_budgets_do_not_follow(monkeypatch):
-    memory = Memory(monkeypatch)
-    for budget in (LiveBudget("free"), LiveBudget("1GiB", follows=True), LiveBudget(None, follows=True)):
-        assert not budget.is_due(memory.resolve, 1000, 900)
 
 
 def resident(name="VmRSS"):
