@@ -4,7 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from layermem.layers.images import image_shape
+from layermem.ops import Conv, ConvProblem
 from tests.cases.base import CASES, CLIP, IMAGE, SLIVER, TINY, add, by_shape, cases_of
+from tests.layers.harness import layer_of
 from tests.op_case import OpCase, Shape
 
 Edge = tuple[str, int, Shape]  # settings besides num_output, num_output, shape of x
@@ -116,6 +118,54 @@ GROUPED = {
     "16/2": ("kernel_size: 3 group: 2 pad: 1 stride: 2", 32, (1, 32, 5, 4)),
 }
 
+# The same, for kernels of the cpu backend: blocks of channels, tiles of Winograd's algorithm, parts of gradients.
+CPU_EDGES: dict[str, Edge] = {
+    "one by one": CONV_EDGES["one by one"],
+    "one by one, strided": ("kernel_size: 1 stride: 2", 130, (1, 72, 13, 7)),
+    "one by one, cut along both channels": ("kernel_size: 1", 260, (2, 600, 28, 28)),
+    "strided, cut along input channels": ("kernel_size: 3 stride: 2 pad: 1", 70, (1, 530, 9, 9)),
+    "three by three": ("kernel_size: 3 pad: 1", 72, (2, 20, 13, 13)),
+    "first layer": ("kernel_size: 7 stride: 2 pad: 3", 36, (2, 3, 23, 29)),
+    "first layer without pad": ("kernel_size: 11 stride: 4", 20, (1, 3, 27, 27)),
+    "one channel": ("kernel_size: 5", 4, (3, 1, 13, 13)),
+    "four channels, wide pad": ("kernel_size: 3 pad: 3", 3, (1, 4, 7, 7)),
+    "width one": ("kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0", 20, (2, 36, 13, 1)),
+    "stride three": ("kernel_size: 3 stride_h: 3 stride_w: 2 pad_h: 1 pad_w: 2", 36, (2, 20, 13, 13)),
+    "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 4, (1, 4, 13, 13)),
+    "dilated": ("kernel_size: 3 pad: 2 dilation: 2", 20, (2, 36, 13, 13)),
+    "dilated, few channels, strided": (
+        "kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 3 pad_h: 2 pad_w: 1 dilation: 2 dilation: 3",
+        20,
+        (1, 3, 17, 13),
+    ),
+    "two groups": ("kernel_size: 3 pad: 1 group: 2", 36, (2, 72, 7, 13)),
+    "groups of one": ("kernel_size: 3 stride_h: 2 stride_w: 1 pad: 1 group: 36", 36, (2, 36, 13, 7)),
+    "groups of one, no stride": ("kernel_size: 3 pad: 1 group: 20", 20, (2, 20, 9, 14)),
+    "groups of one, dilated": (
+        "kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad_h: 2 pad_w: 1 dilation: 2 group: 72",
+        72,
+        (1, 72, 13, 13),
+    ),
+    "groups of one, wide pad": ("kernel_size: 2 pad: 2 group: 5", 5, (1, 5, 4, 4)),
+    "upsampling by groups of one": ("kernel_size: 8 stride: 4 pad: 2 group: 21", 21, (1, 21, 33, 29)),
+    "more outputs than inputs in a group": ("kernel_size: 3 group: 4", 12, (1, 4, 7, 7)),
+    "long reduction": ("kernel_size: 1", 20, (1, 500, 4, 3)),
+    "long reduction with taps": ("kernel_size: 3 pad: 1", 36, (1, 400, 5, 5)),
+    "many pixels": ("kernel_size: 3 pad: 1", 20, (4, 4, 40, 40)),
+    "three by three, many channels": ("kernel_size: 3 pad: 1", 72, (2, 36, 14, 14)),
+    "three by three, odd sizes": ("kernel_size: 3 pad: 1", 36, (4, 72, 9, 7)),
+    "three by three, no pad": ("kernel_size: 3", 33, (3, 40, 10, 13)),
+    "three by three, wide pad": ("kernel_size: 3 pad: 2", 50, (3, 32, 7, 8)),
+    "three by three, deep": ("kernel_size: 3 pad: 1", 40, (1, 400, 17, 16)),
+    "three by three, blocks of tiles": ("kernel_size: 3 pad: 1", 100, (3, 36, 60, 60)),
+    "three by three, wide groups": ("kernel_size: 3 pad: 1 group: 2", 80, (3, 72, 14, 9)),
+    "tiles of four by four, odd sizes": ("kernel_size: 3 pad: 1", 40, (4, 36, 15, 14)),
+    "tiles of four by four, no pad, wide groups": ("kernel_size: 3 group: 2", 80, (6, 72, 14, 13)),
+    "tiles of four by four, wide pad": ("kernel_size: 3 pad: 2", 50, (3, 33, 13, 14)),
+    "tiles of four by four, weights in parts": ("kernel_size: 3 pad: 1", 208, (3, 144, 14, 14)),
+    "one pixel": CONV_EDGES["one pixel"],
+}
+
 # precision -> bound of forward and data gradient, of the weight gradient's long sums, and a lower bound of the error
 PRECISION_BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
 
@@ -135,6 +185,13 @@ def edge_layer(edge: Edge, kind: str = "Convolution", more: str = "") -> tuple[s
 def conv_case(edge: Edge, name: str = "a convolution") -> OpCase:
     settings, outputs, shape = edge
     return OpCase(name, conv_text(outputs, settings), {"small": [shape]})
+
+
+def edge_problem(edge: Edge) -> ConvProblem:
+    text, shape = edge_layer(edge)
+    record = layer_of(text, shape).record
+    assert isinstance(record, Conv)
+    return record.problem
 
 
 def edge_case(name: str, kind: str = "Convolution", *, bias: bool = False, **more: Any) -> OpCase:

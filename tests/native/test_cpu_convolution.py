@@ -1,86 +1,17 @@
 """Convolution kernels of the cpu device against sums over taps in float64."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from layermem._native import cpu
-from layermem.backends.cpu.convolution import conv_problem
+from layermem.backends.cpu.convolution import conv_problem, native
 from layermem.backends.cpu.launch import launch, query
+from tests.cases import CPU_EDGES, edge_problem, problem_of
 from tests.native.numbers import at, close, normal
 
-
-@dataclass(frozen=True)
-class Case:
-    n: int
-    c: int
-    hw: tuple[int, int]
-    k: int
-    kernel: tuple[int, int] = (3, 3)
-    stride: tuple[int, int] = (1, 1)
-    pad: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-
-    @property
-    def out(self):
-        axes = zip(self.hw, self.kernel, self.stride, self.pad, self.dilation)
-        return tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in axes)
-
-    def geometry(self):
-        return conv_problem(
-            n=self.n,
-            c=self.c,
-            h=self.hw[0],
-            w=self.hw[1],
-            k=self.k,
-            kernel=self.kernel,
-            stride=self.stride,
-            pad=self.pad,
-            dilation=self.dilation,
-            groups=self.groups,
-        )
-
-
-CASES = {
-    "one by one": Case(2, 36, (7, 13), 20, (1, 1)),
-    "one by one, strided": Case(1, 72, (13, 7), 130, (1, 1), (2, 2)),
-    "one by one, cut along both channels": Case(2, 600, (28, 28), 260, (1, 1)),
-    "strided, cut along input channels": Case(1, 530, (9, 9), 70, (3, 3), (2, 2), (1, 1)),
-    "three by three": Case(2, 20, (13, 13), 72, pad=(1, 1)),
-    "first layer": Case(2, 3, (23, 29), 36, (7, 7), (2, 2), (3, 3)),
-    "first layer without pad": Case(1, 3, (27, 27), 20, (11, 11), (4, 4)),
-    "one channel": Case(3, 1, (13, 13), 4, (5, 5)),
-    "four channels, wide pad": Case(1, 4, (7, 7), 3, (3, 3), (1, 1), (3, 3)),
-    "width one": Case(2, 36, (13, 1), 20, (3, 1), (1, 1), (1, 0)),
-    "stride three": Case(2, 20, (13, 13), 36, (3, 3), (3, 2), (1, 2)),
-    "stride beyond the kernel": Case(1, 4, (13, 13), 4, (2, 1), (3, 3)),
-    "dilated": Case(2, 36, (13, 13), 20, (3, 3), (1, 1), (2, 2), (2, 2)),
-    "dilated, few channels, strided": Case(1, 3, (17, 13), 20, (3, 2), (2, 3), (2, 1), (2, 3)),
-    "two groups": Case(2, 72, (7, 13), 36, groups=2, pad=(1, 1)),
-    "groups of one": Case(2, 36, (13, 7), 36, groups=36, pad=(1, 1), stride=(2, 1)),
-    "groups of one, no stride": Case(2, 20, (9, 14), 20, groups=20, pad=(1, 1)),
-    "groups of one, dilated": Case(1, 72, (13, 13), 72, (3, 2), (2, 1), (2, 1), (2, 2), groups=72),
-    "groups of one, wide pad": Case(1, 5, (4, 4), 5, (2, 2), groups=5, pad=(2, 2)),
-    "upsampling by groups of one": Case(1, 21, (33, 29), 21, (8, 8), (4, 4), (2, 2), groups=21),
-    "more outputs than inputs in a group": Case(1, 4, (7, 7), 12, groups=4),
-    "long reduction": Case(1, 500, (4, 3), 20, (1, 1)),
-    "long reduction with taps": Case(1, 400, (5, 5), 36, (3, 3), pad=(1, 1)),
-    "many pixels": Case(4, 4, (40, 40), 20, (3, 3), pad=(1, 1)),
-    "three by three, many channels": Case(2, 36, (14, 14), 72, pad=(1, 1)),
-    "three by three, odd sizes": Case(4, 72, (9, 7), 36, pad=(1, 1)),
-    "three by three, no pad": Case(3, 40, (10, 13), 33),
-    "three by three, wide pad": Case(3, 32, (7, 8), 50, pad=(2, 2)),
-    "three by three, deep": Case(1, 400, (17, 16), 40, pad=(1, 1)),
-    "three by three, blocks of tiles": Case(3, 36, (60, 60), 100, pad=(1, 1)),
-    "three by three, wide groups": Case(3, 72, (14, 9), 80, pad=(1, 1), groups=2),
-    "tiles of four by four, odd sizes": Case(4, 36, (15, 14), 40, pad=(1, 1)),
-    "tiles of four by four, no pad, wide groups": Case(6, 72, (14, 13), 80, groups=2),
-    "tiles of four by four, wide pad": Case(3, 33, (13, 14), 50, pad=(2, 2)),
-    "tiles of four by four, weights in parts": Case(3, 144, (14, 14), 208, pad=(1, 1)),
-    "one pixel": Case(1, 36, (3, 3), 72),
-}
+CASES = {name: edge_problem(edge) for name, edge in CPU_EDGES.items()}
 
 
 def conv64(case, x, w):
@@ -115,10 +46,8 @@ def conv64(case, x, w):
 
 
 def tensors(case):
-    g = case.geometry()
-    x = normal(1, case.n, *case.hw, case.c)
-    w = normal(2, case.k, *case.kernel, case.c // case.groups)
-    return g, x, w, normal(3, case.k), normal(4, case.n, *case.out, case.k)
+    x, w, dy = (normal(seed, *each.stored) for seed, each in ((1, case.image), (2, case.filter), (4, case.maps)))
+    return native(case), x, w, normal(3, case.k), dy
 
 
 @pytest.mark.exhaustive(12)
@@ -220,7 +149,7 @@ STEPS = ("fprop", "dgrad", "wgrad")
 
 def run_step(step, case, memory, x, w, dy):
     """The result of one kernel of the cpu device."""
-    g = case.geometry()
+    g = native(case)
     workspace = memory.workspace(query(f"conv_{step}_workspace_bytes", g))
     x, w, dy = memory.put(x), memory.put(w), memory.put(dy)
     result = memory.empty(*{"fprop": dy, "dgrad": x, "wgrad": w}[step].shape)
@@ -240,7 +169,7 @@ def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(s
     """700 x 200 pairs of channels take 19.2 MiB when transformed: output channels come in two chunks, tiles in two
     batches or more.  Four images of 14 x 14 pixels are one batch, with chunks of 64 channels."""
     c, k = (200, others) if step == "dgrad" else (others, 200)
-    whole = Case(images, c, size, k, pad=(1, 1))
+    whole = problem_of(images, c, k, size)
     _, x, w, _, dy = tensors(whole)
     for begin, end in ((0, 96), (96, 200)):
         if step == "dgrad":
@@ -262,8 +191,8 @@ def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(s
     ("c", "k", "most"), [(160, 320, 11), (256, 512, 24), (512, 512, 24), (1024, 512, 26), (1024, 1024, 30)]
 )
 def test_transformed_weights_of_a_large_layer_are_not_all_in_the_workspace(step, c, k, most):
-    large = Case(8, c, (56, 56), k, pad=(1, 1))
-    assert query(f"conv_{step}_workspace_bytes", large.geometry()) <= most * 2**20
+    large = problem_of(8, c, k, 56)
+    assert query(f"conv_{step}_workspace_bytes", native(large)) <= most * 2**20
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -279,7 +208,7 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
 def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):
     """Slices of 8, 16 and 32 tiles (dgrad: 8) have few output channels in each task; the batch of 64 tiles packs all
     weights."""
-    batch = Case(16, c, (7, 7), k, pad=(1, 1))
+    batch = problem_of(16, c, k, 7)
     _, x, w, bias, dy = tensors(batch)
 
     def make(memory):
@@ -309,5 +238,5 @@ def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("size", range(4, 60, 4))
 def test_tiles_that_serve_all_chunks_are_few(step, size):
-    deep = Case(2, 1024, (size, size), 512, pad=(1, 1))
-    assert query(f"conv_{step}_workspace_bytes", deep.geometry()) <= 40 * 2**20
+    deep = problem_of(2, 1024, 512, size)
+    assert query(f"conv_{step}_workspace_bytes", native(deep)) <= 40 * 2**20
