@@ -47,6 +47,15 @@ for _method in ("MAX", "AVE"):
         ("whole image", "global_pooling: true", (2, 20, 7, 5)),
         ("more than 256 taps", "global_pooling: true", (2, 4, 17, 18)),
         ("rounded down", "kernel_size: 3 stride: 2 round_mode: FLOOR", (1, 4, 8, 8)),
+        ("many channels", "kernel_size: 2 stride: 2", (2, 20, 8, 12)),
+        ("many channels, overlapping", "kernel_size: 3 stride: 2", (2, 36, 13, 7)),
+        ("many channels, padded", "kernel_size: 3 pad: 1", (1, 72, 7, 13)),
+        ("padded and clipped", "kernel_size: 3 stride_h: 3 stride_w: 2 pad_h: 1 pad_w: 2", (2, 3, 13, 13)),
+        ("many channels, whole image", "kernel_size: 7", (3, 36, 7, 7)),
+        ("one channel", "kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1", (2, 1, 7, 9)),
+        ("gaps between squares", "kernel_size: 2 stride: 3", (1, 4, 13, 13)),
+        ("more than 256 taps, padded", "kernel_h: 17 kernel_w: 16 stride: 2 pad: 3", (1, 20, 19, 18)),
+        ("width one, strided", "kernel_h: 3 kernel_w: 1 stride_h: 2 stride_w: 1", (2, 5, 9, 1)),
     ):
         Pooling(f"Pooling {_method}: {_name}", f"pool: {_method} {_settings}", edges=_shape)
 # Of equal elements the first gets the gradient.

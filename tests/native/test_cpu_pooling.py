@@ -1,68 +1,39 @@
 """Pooling kernels of the cpu device against loops over windows."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.pooling import native
 from layermem.backends.reference.philox import words
+from tests.cases import select
 from tests.native.numbers import at, close, normal
 
-
-@dataclass(frozen=True)
-class Case:
-    n: int
-    c: int
-    hw: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    pad: tuple[int, int] = (0, 0)
-
-    @property
-    def out(self):
-        """Caffe's sizes: rounded up, without windows that begin behind the image and its padding."""
-        sizes = []
-        for size, k, s, p in zip(self.hw, self.kernel, self.stride, self.pad):
-            out = -(-(size + 2 * p - k) // s) + 1
-            sizes.append(out - 1 if p and (out - 1) * s >= size + p else out)
-        return tuple(sizes)
-
-    def geometry(self):
-        (h, w), kernel, stride, pad = self.hw, self.kernel, self.stride, self.pad
-        return (self.n, self.c, h, w, *self.out, *kernel, *stride, *pad)
-
-    def windows(self):
-        """(oh, ow, rows, columns, area): the pixels of each window inside the image, and Caffe's divisor."""
-        (h, w), (kh, kw), (sh, sw), (ph, pw) = self.hw, self.kernel, self.stride, self.pad
-        for oh in range(self.out[0]):
-            for ow in range(self.out[1]):
-                h0, w0 = oh * sh - ph, ow * sw - pw
-                area = (min(h0 + kh, h + ph) - h0) * (min(w0 + kw, w + pw) - w0)
-                rows = [(r, h0 + r) for r in range(kh) if 0 <= h0 + r < h]
-                columns = [(s, w0 + s) for s in range(kw) if 0 <= w0 + s < w]
-                yield oh, ow, rows, columns, area
-
-
 CASES = {
-    "halves": Case(2, 20, (8, 12), (2, 2), (2, 2)),
-    "overlapping, rounded up": Case(2, 36, (13, 7), (3, 3), (2, 2)),
-    "padded": Case(1, 72, (7, 13), (3, 3), (1, 1), (1, 1)),
-    "padded and clipped": Case(2, 3, (13, 13), (3, 3), (3, 2), (1, 2)),
-    "global": Case(3, 36, (7, 7), (7, 7)),
-    "one channel": Case(2, 1, (7, 9), (3, 2), (2, 1)),
-    "gaps between windows": Case(1, 4, (13, 13), (2, 2), (3, 3)),
-    "more than 256 taps": Case(1, 20, (19, 18), (17, 16), (2, 2), (3, 3)),
-    "width one": Case(2, 5, (9, 1), (3, 1), (2, 1)),
+    case.name.partition(": ")[2]: case.layer("edges").record
+    for case in select("edges")
+    if case.name.startswith("Pooling MAX: ")
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, isa, every_way):
-    g = case.geometry()
-    x = np.round(normal(1, case.n, *case.hw, case.c) * 2)  # with ties
-    dy, before = normal(2, case.n, *case.out, case.c), normal(3, *x.shape)
-    index = np.uint8 if case.kernel[0] * case.kernel[1] <= 256 else np.int32
+def windows(op):
+    """(oh, ow, rows, columns, area): the pixels of each window inside the image, and Caffe's divisor."""
+    _, _, h, w = op.x.shape
+    (kh, kw), (sh, sw), (ph, pw) = ([getattr(each, of) for each in op.windows] for of in ("kernel", "stride", "pad"))
+    for oh, ow in np.ndindex(*op.y.shape[2:]):
+        h0, w0 = oh * sh - ph, ow * sw - pw
+        area = (min(h0 + kh, h + ph) - h0) * (min(w0 + kw, w + pw) - w0)
+        rows = [(r, h0 + r) for r in range(kh) if 0 <= h0 + r < h]
+        columns = [(s, w0 + s) for s in range(kw) if 0 <= w0 + s < w]
+        yield oh, ow, rows, columns, area
+
+
+@pytest.mark.parametrize("op", CASES.values(), ids=CASES)
+def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(op, isa, every_way):
+    g = native(op)
+    x = np.round(normal(1, *op.x.stored) * 2)  # with ties
+    dy, before = normal(2, *op.y.stored), normal(3, *x.shape)
+    index = np.uint8 if op.taps <= 256 else np.int32
 
     def make(memory):
         X, DY, y, plain = memory.put(x), memory.put(dy), memory.empty(*dy.shape), memory.empty(*dy.shape)
@@ -78,14 +49,14 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
     y, plain, where, mask, dx, added = every_way(make)
     want_y, want_where, want_dx = np.empty_like(dy), np.empty(dy.shape, index), np.zeros(x.shape)
     want_mask = np.empty_like(dy)
-    for oh, ow, rows, columns, _ in case.windows():
-        taps = [r * case.kernel[1] + s for r, _ in rows for s, _ in columns]
+    for oh, ow, rows, columns, _ in windows(op):
+        taps = [r * op.columns.kernel + s for r, _ in rows for s, _ in columns]
         pixels = [(h, w) for _, h in rows for _, w in columns]
         values = np.stack([x[:, h, w] for h, w in pixels])
         best = values.argmax(axis=0)  # the first of equals
         want_y[:, oh, ow] = values.max(axis=0)
         want_where[:, oh, ow] = np.array(taps)[best]
-        want_mask[:, oh, ow] = np.array([h * case.hw[1] + w for h, w in pixels])[best]
+        want_mask[:, oh, ow] = np.array([h * op.columns.size + w for h, w in pixels])[best]
         for i, (h, w) in enumerate(pixels):
             want_dx[:, h, w] += np.where(best == i, dy[:, oh, ow], 0)
     assert (y == want_y).all() and (plain == want_y).all() and (where == want_where).all()
@@ -94,10 +65,10 @@ def test_max_pooling_takes_the_first_largest_and_sends_the_gradient_there(case, 
     close(added, want_dx + before)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case, isa, every_way):
-    g = case.geometry()
-    x, dy = normal(1, case.n, *case.hw, case.c), normal(2, case.n, *case.out, case.c)
+@pytest.mark.parametrize("op", CASES.values(), ids=CASES)
+def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(op, isa, every_way):
+    g = native(op)
+    x, dy = normal(1, *op.x.stored), normal(2, *op.y.stored)
     before = normal(3, *x.shape)
 
     def make(memory):
@@ -110,7 +81,7 @@ def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case,
 
     y, dx, added = every_way(make)
     want_y, want_dx = np.zeros(dy.shape), np.zeros(x.shape)
-    for oh, ow, rows, columns, area in case.windows():
+    for oh, ow, rows, columns, area in windows(op):
         for _, h in rows:
             for _, w in columns:
                 want_y[:, oh, ow] += x[:, h, w].astype(np.float64) / area
@@ -120,11 +91,11 @@ def test_average_pooling_divides_by_the_window_clipped_to_the_padded_image(case,
     close(added, want_dx + before)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_part(case, isa, every_way):
-    g, x = case.geometry(), np.abs(normal(1, case.n, *case.hw, case.c))
-    shape = (case.n, *case.out, case.c)
-    index = np.uint8 if case.kernel[0] * case.kernel[1] <= 256 else np.int32
+@pytest.mark.parametrize("op", CASES.values(), ids=CASES)
+def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_part(op, isa, every_way):
+    g, x = native(op), np.abs(normal(1, *op.x.stored))
+    shape = op.y.stored
+    index = np.uint8 if op.taps <= 256 else np.int32
 
     def make(memory):
         X, y, where, mean = memory.put(x), memory.empty(*shape), memory.empty(*shape, dtype=index), memory.empty(*shape)
@@ -134,13 +105,13 @@ def test_stochastic_pooling_takes_the_element_at_which_the_sum_passes_a_random_p
 
     y, where, mean = every_way(make)
     drawn = words(y.size, 3, 9, 2**33 + 5).astype(np.float32).reshape(shape) * np.float32(2.0**-32)
-    for oh, ow, rows, columns, _ in case.windows():
+    for oh, ow, rows, columns, _ in windows(op):
         values = np.stack([x[:, h, w] for _, h in rows for _, w in columns])
         sums = np.cumsum(values, axis=0, dtype=np.float32)
         enough = sums >= drawn[:, oh, ow] * sums[-1]
         enough[-1] = True
         first = enough.argmax(axis=0)
-        taps = np.array([r * case.kernel[1] + s for r, _ in rows for s, _ in columns])
+        taps = np.array([r * op.columns.kernel + s for r, _ in rows for s, _ in columns])
         assert (where[:, oh, ow] == taps[first]).all()
         assert (y[:, oh, ow] == np.take_along_axis(values, first[None], 0)[0]).all()
         close(mean[:, oh, ow], (values**2).sum(axis=0) / values.sum(axis=0))
