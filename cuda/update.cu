@@ -20,7 +20,7 @@ struct UpdateArgs {
     int parameters;
     int l1;
     int scaled;
-    float clip, part;  // clip: negative for none; part: 1 / iter_size
+    float clip, inverse_iter_size;  // clip: negative for none
     float momentum, momentum2, delta, rms_decay;
     float* w[MAX_UPDATES];  // of the whole parameter
     const float* dw[MAX_UPDATES];
@@ -53,7 +53,7 @@ LM_FN float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 LM_FN float gradient(const UpdateArgs& p, float decay, float g, float w, float unscale, float clipping) {
     g *= unscale;
     g *= clipping;
-    g *= p.part;
+    g *= p.inverse_iter_size;
     if (decay != 0.0f) g += decay * (p.l1 ? sign(w) : w);
     return g;
 }

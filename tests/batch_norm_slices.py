@@ -30,14 +30,14 @@ def scaled(norm: BatchNorm, *, relu: bool = False, residual: bool = False) -> Ba
     return BatchNormScale(norm, Scale(norm.x, "w0", view, rest, "w1"), relu=relu, residual=residual)
 
 
-def with_items(record: BatchNorm | BatchNormScale, part: BatchSlice) -> BatchNorm | BatchNormScale:
+def with_items(record: BatchNorm | BatchNormScale, batch_slice: BatchSlice) -> BatchNorm | BatchNormScale:
     """The record of a slice, as the graph makes it from that of a batch of its items."""
-    x = replace(record.x, shape=(part.count, *record.x.shape[1:]))
+    x = replace(record.x, shape=(batch_slice.count, *record.x.shape[1:]))
     norm = replace(record.norm if isinstance(record, BatchNormScale) else record, x=x)
     small = norm
     if isinstance(record, BatchNormScale):
         small = replace(record, norm=norm, scale=replace(record.scale, x=x))
-    return small.of_slice(part, record)
+    return small.of_slice(batch_slice, record)
 
 
 def operands(record: BatchNorm | BatchNormScale) -> Arrays:
@@ -81,13 +81,13 @@ def in_slices(
     a, c = operands(record), record.x.shape[1]
     affine = {role: a[role] for role in AFFINE if isinstance(record, BatchNormScale)}
     starts = [0, *accumulate(counts)]
-    parts = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
-    records = [with_items(record, part) for part in parts]
+    slices = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
+    records = [with_items(record, batch_slice) for batch_slice in slices]
     made = {"y0": new(record.x.stored), "mean": new((c,)), "inv_std": new((c,))}
 
-    def items(role: str, part: BatchSlice) -> np.ndarray:
+    def items(role: str, batch_slice: BatchSlice) -> np.ndarray:
         array = made[role] if role in made else a[role]
-        return array[part.first : part.first + part.count]
+        return array[batch_slice.first : batch_slice.first + batch_slice.count]
 
     def first_pass(
         step: str, read: Mapping[str, np.ndarray], sliced: Collection[str], made_of: Arrays, added: Collection[str]
@@ -96,23 +96,23 @@ def in_slices(
         for role in made_of:  # slices of one size alone need the bytes that this size says
             if nbytes := max(carry_bytes(small, step, role) or 0 for small in records):
                 carries[role + CARRY] = np.full(nbytes, 0xFF, np.uint8)
-        for part, small in zip(parts, records, strict=True):
-            results = made_of if part.is_last else {}
-            own = {role: items(role, part) for role in sliced}
-            run(small, step, {**read, **own, **carries, **results}, added if part.is_last else ())
+        for batch_slice, small in zip(slices, records, strict=True):
+            results = made_of if batch_slice.is_last else {}
+            own = {role: items(role, batch_slice) for role in sliced}
+            run(small, step, {**read, **own, **carries, **results}, added if batch_slice.is_last else ())
 
     statistics = {role: made[role] for role in ("mean", "inv_std")}
     first_pass("statistics", {}, ["x0"], {**statistics, **{w: a[w] for w in AVERAGES}}, ())
-    for part, small in zip(parts, records, strict=True):
-        own = {role: items(role, part) for role in ("x0", "y0", *(["x1"] if "x1" in a else []))}
+    for batch_slice, small in zip(slices, records, strict=True):
+        own = {role: items(role, batch_slice) for role in ("x0", "y0", *(["x1"] if "x1" in a else []))}
         run(small, "recompute", {**own, **statistics, **affine}, ())
     gradients = {f"d{w}": begun(record, f"d{w}") for w in affine}
     sums = {"sums": new((2, c))}
     read = {**statistics, **affine}
     first_pass("gradient_sums", read, ["x0", "dy0"], {**sums, **gradients}, [*gradients] if adds else [])
     made["dx0"] = begun(record, "dx0")
-    for part, small in zip(parts, records, strict=True):
-        own = {role: items(role, part) for role in ("x0", "dy0", "dx0")}
+    for batch_slice, small in zip(slices, records, strict=True):
+        own = {role: items(role, batch_slice) for role in ("x0", "dy0", "dx0")}
         run(small, "input_gradient", {**own, **read, **sums}, ["dx0"] if adds else [])
     return {**made, **gradients, **{w: a[w] for w in AVERAGES}}
 

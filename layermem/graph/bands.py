@@ -128,7 +128,7 @@ class _Rows(Axis):
     def __init__(self, graph: Graph, banded: BandedWeights, device: Device):
         self.whole, self.banded, self.device = graph, banded, device
         firsts, rows = accumulate((0, *banded.sizes)), sum(banded.sizes)
-        self.parts = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
+        self.intervals = [BatchSlice(first, size, rows) for first, size in zip(firsts, banded.sizes)]
         forward = [op for op in graph.of_kind(FORWARD) if banded.weights in op.roles.values()]
         if len(forward) > 1:  # in a test net; BandedWeights.of checks the training step
             raise _refusal(banded.layer, f"shares its weights with '{forward[1].layer_name}'")
@@ -157,31 +157,31 @@ class _Rows(Axis):
         return PIECE
 
     def name(self, name: str, number: int) -> str:
-        return f"{name}.rows{number + 1}/{len(self.parts)}"
+        return f"{name}.rows{number + 1}/{len(self.intervals)}"
 
     def buffer(self, whole: Buffer, number: int) -> Buffer:
         """The rows of a buffer with a row for each output, or the columns of a blob."""
-        part, name = self.parts[number], self.name(whole.name, number)
+        interval, name = self.intervals[number], self.name(whole.name, number)
         if whole.name in self.tops:
             tensor, band_of = self.columns(whole.tensor, number), None
         else:
-            tensor, band_of = part.rows_of(whole.tensor), BandOf(whole, part.first)
+            tensor, band_of = interval.rows_of(whole.tensor), BandOf(whole, interval.first)
         return replace(whole, name=name, tensor=tensor, nbytes=self.device.nbytes(tensor), band_of=band_of)
 
     def columns(self, tensor: Tensor, number: int) -> Tensor:
-        return replace(tensor, shape=(*tensor.shape[:-1], self.parts[number].count))
+        return replace(tensor, shape=(*tensor.shape[:-1], self.intervals[number].count))
 
     def piece(self, op: Op, number: int, again: bool) -> Op:
-        record, part, weights = op.record, self.parts[number], self.banded.weights
+        record, interval, weights = op.record, self.intervals[number], self.banded.weights
         name = self.name(op.name, number)
         if isinstance(record, InnerProduct):
-            band = RowBand(part.first, part.items)
-            record = replace(record, y=self.columns(record.y, number), outputs=part.count, band=band)
+            band = RowBand(interval.first, interval.items)
+            record = replace(record, y=self.columns(record.y, number), outputs=interval.count, band=band)
         else:
             name = self.name(weights, number) + op.name.removeprefix(weights)
             if isinstance(record, Update):
-                record = replace(record, tensor=part.rows_of(record.tensor))
-        share = part.count / part.items
+                record = replace(record, tensor=interval.rows_of(record.tensor))
+        share = interval.count / interval.items
         form = replace(
             op, name=name, record=record, flops=int(op.flops * share), share_of=(op.name, share), overlays=()
         )
@@ -195,7 +195,7 @@ class _Rows(Axis):
 
     def graph(self) -> Graph:
         product = [op for op in self.whole.of_kind(BACKWARD) if self._is_product(op)]
-        rising, ops = range(len(self.parts)), list[Op]()
+        rising, ops = range(len(self.intervals)), list[Op]()
         for op in self.whole.ops:
             if op in product:
                 ops += self._backward(product) if op is product[0] else ()
@@ -216,7 +216,7 @@ class _Rows(Axis):
         """Concatenate the columns of all bands."""
         y = self.whole.buffers[op.roles["y0"]]
         pieces = self.partition.pieces[y.name]
-        firsts = tuple(part.first for part in self.parts)
+        firsts = tuple(interval.first for interval in self.intervals)
         record = Concat(y.tensor, tuple(each.tensor for each in pieces), len(y.tensor.shape) - 1, firsts)
         roles = {**role_map("x", [each.name for each in pieces]), "y0": y.name}
         name = f"{op.layer_name}.join"
@@ -239,4 +239,4 @@ class _Rows(Axis):
                 roles = {**{role: op.roles[role] for role in ("dy0", "dx0")}, **role_map("w", weights)}
                 yield on_roles(replace(op, step="gathered_dgrad"), roles, self.partition.buffers, self.device)
         in_bands = [op for op in product if "dw0" in op.roles or ("dx0" in op.roles and sums_dx)]
-        yield from self.partition.run(in_bands, range(len(self.parts)))
+        yield from self.partition.run(in_bands, range(len(self.intervals)))

@@ -194,8 +194,8 @@ class Pass:
 
 def _moved(part: Op, by: int) -> Op:
     """The part of an op that is `by` parts after `part`."""
-    assert part.record.part is not None
-    record = part.record.of_slice(part.record.part.moved(by), part.record)
+    assert part.record.batch_slice is not None
+    record = part.record.of_slice(part.record.batch_slice.moved(by), part.record)
     return replace(part, record=record, views={role: view.moved(by) for role, view in part.views.items()})
 
 
@@ -364,9 +364,13 @@ class Graph:
         empty for a step of one phase."""
         if len(self.phases) == 1:
             return {}
-        parts = [(op.name, op.name.rpartition("@")[0], op.record.part) for op in self.ops if op.record.part is not None]
-        first = {base: name for name, base, part in parts if part.is_first}
-        return {name: first[base] for name, base, part in parts if not part.is_first}
+        slices = [
+            (op.name, op.name.rpartition("@")[0], op.record.batch_slice)
+            for op in self.ops
+            if op.record.batch_slice is not None
+        ]
+        first = {base: name for name, base, batch_slice in slices if batch_slice.is_first}
+        return {name: first[base] for name, base, batch_slice in slices if not batch_slice.is_first}
 
     @cached_property
     def storage(self) -> str:

@@ -43,12 +43,12 @@ class Choices:
 class Axis:
     """An axis of one graph; a subclass defines its pieces.
 
-    parts            ranges of the axis in rising order, one for each piece
+    intervals        ranges of the axis in rising order, one for each piece
     sums_in_results  sums are carried in the result itself: each piece except the first adds to it
     remedy           what users can do instead if an op is refused
     """
 
-    parts: Sequence[BatchSlice]
+    intervals: Sequence[BatchSlice]
     sums_in_results = False
     remedy = ""
 
@@ -71,7 +71,7 @@ class Axis:
 
     def view(self, whole: Buffer, number: int) -> BatchSlice:
         """The range of a buffer that stays whole which a piece uses."""
-        return self.parts[number]
+        return self.intervals[number]
 
     def piece(self, op: Op, number: int, again: bool) -> Op:
         """`op`, or its recomputation if `again`, with the name, record and work of a piece, on the same operands."""
@@ -96,14 +96,14 @@ class Carries:
     in_place: Sequence[str] = ()
     begins: Sequence[str] = ()
 
-    def has(self, role: str, part: BatchSlice) -> bool:
+    def has(self, role: str, interval: BatchSlice) -> bool:
         """Whether a piece has the operand of `role`: only the last piece has the result of a sum."""
-        return role not in self.sums or part.is_last or (part.is_first and role in self.begins)
+        return role not in self.sums or interval.is_last or (interval.is_first and role in self.begins)
 
-    def accumulates(self, roles: Iterable[str], part: BatchSlice) -> list[str]:
+    def accumulates(self, roles: Iterable[str], interval: BatchSlice) -> list[str]:
         """The roles of `roles`, to which the whole op adds, that a piece adds to.  A carry in place of a sum starts
         with the sum's old value, so its role is among them."""
-        own = [role for role in roles if not role.endswith(CARRY) and (part.is_last or role not in self.sums)]
+        own = [role for role in roles if not role.endswith(CARRY) and (interval.is_last or role not in self.sums)]
         return [*own, *(role + CARRY for role in own if role in self.in_place)]
 
 
@@ -183,7 +183,7 @@ class Partition:
             if lies == VIEW and role in along.scattered:
                 raise self.axis.refusal(op, f"has '{name}', which stays whole, but its items lie apart")
             if lies == PIECE and name not in self.pieces:
-                buffer, numbers = self.whole.buffers[name], range(len(self.axis.parts))
+                buffer, numbers = self.whole.buffers[name], range(len(self.axis.intervals))
                 self.pieces[name] = [self.axis.buffer(buffer, number) for number in numbers]
             elif lies == VIEW:
                 self.border.add(name)
@@ -215,15 +215,15 @@ class Partition:
 
     def _form(self, op: Op, number: int, runs_first: bool, again: bool = False) -> Op:
         """One form of an op, first run or recomputation, on a piece."""
-        part, form = self.axis.parts[number], self.axis.piece(op, number, again)
+        interval, form = self.axis.intervals[number], self.axis.piece(op, number, again)
         sums = self._carries(op, form.record)
         roles = self._roles(op, number, sums)
         viewed = [role for role, b in op.roles.items() if b in self.border and not role.endswith(WHOLE)]
-        continued = self.sums[op.name] if self.axis.sums_in_results and not part.is_first else []
-        adding = sums.accumulates([role for role in op.accumulates if role in roles], part)
+        continued = self.sums[op.name] if self.axis.sums_in_results and not interval.is_first else []
+        adding = sums.accumulates([role for role in op.accumulates if role in roles], interval)
         results = {op.roles[role] for role in continued}
         started = [b for b in op.writes if b in results or (b in self.border and not runs_first)]
-        finished = self._finished(op, sums) if part.is_last else {}
+        finished = self._finished(op, sums) if interval.is_last else {}
         reads, updates, writes = touched = self._touched(op, roles, sums, number, started, finished)
         over = [each for each in finished.values() if not self.whole.buffers[each.out].persistent]
         return replace(
@@ -237,7 +237,7 @@ class Partition:
             overlays=(*self._overlays(form, number), *over),
             recompute=None,
             workspace_bytes=self.device.workspace_bytes(form.record, op.step, roles.keys()),
-            nbytes=form.nbytes + self._more_traffic(op, roles, touched, sums, part.is_last),
+            nbytes=form.nbytes + self._more_traffic(op, roles, touched, sums, interval.is_last),
             turns=op.turns if self.staged else (*op.turns, number),  # in stages, pieces share the runs of a node
         )
 
@@ -245,7 +245,7 @@ class Partition:
         """The carries of the pieces of `op`, whose record is like `record`."""
         if self.axis.sums_in_results or not self.sums[op.name]:
             return Carries()
-        device, part, sizes = self.device, op.record.part, dict[str, int]()
+        device, batch_slice, sizes = self.device, op.record.batch_slice, dict[str, int]()
         for role in self.sums[op.name]:
             nbytes = device.carry_bytes(record, op.step, role)
             if nbytes is None:
@@ -256,11 +256,11 @@ class Partition:
         sizes = {role: size for role, size in sizes.items() if size}
         own = [role for role in self.sums[op.name] if role + CARRY in sizes]
         in_place = [each for each in own if device.sums_in_place(record, op.step, each, each in op.accumulates)]
-        if part is None:
+        if batch_slice is None:
             begins = [role for role in in_place if role in op.accumulates]
             self._carry(op, sizes, begins)
         else:  # parts of a piece continue with the carries of pieces
-            begins = self.sums[op.name] if part.is_first and not part.is_last else []
+            begins = self.sums[op.name] if batch_slice.is_first and not batch_slice.is_last else []
             known = {role: self.whole.buffers[b].nbytes for role, b in op.roles.items() if role.endswith((CARRY, OPEN))}
             if known != sizes:
                 raise self.axis.refusal(op, "carries something else than its parts")
@@ -278,11 +278,11 @@ class Partition:
             self.carried[name] = Buffer(name, kind, Tensor((nbytes,), "uint8"), nbytes)
 
     def _roles(self, op: Op, number: int, sums: Carries) -> dict[str, str]:
-        part, along = self.axis.parts[number], self.axis.along(op)
+        interval, along = self.axis.intervals[number], self.axis.along(op)
         roles = {role: f"{op.name}.{role}" for role in sums.sizes}
         for role, buffer in op.roles.items():
             is_made_once = role in along.whole and buffer not in op.reads  # by a separate op
-            if sums.has(role, part) and not is_made_once:
+            if sums.has(role, interval) and not is_made_once:
                 roles[role] = self._name(buffer, number)
             if role in along.counted:
                 roles[role + WHOLE] = buffer
@@ -301,18 +301,18 @@ class Partition:
         finished: Collection[str],
     ) -> tuple[tuple[str, ...], ...]:
         """The buffers that a piece reads, updates and writes.  Another piece has written the buffers `started`."""
-        part = self.axis.parts[number]
+        interval = self.axis.intervals[number]
         carried = [roles[role] for suffix in (CARRY, OPEN) for role in sums.sizes if role.endswith(suffix)]
-        begins = [roles[role] for role in sums.begins if role in roles and part.is_first]
+        begins = [roles[role] for role in sums.begins if role in roles and interval.is_first]
         there = set(roles.values()).difference(begins)
 
         def named(buffers: Iterable[str]) -> list[str]:
             return [b for b in (self._name(b, number) for b in buffers) if b in there]
 
-        goes_on = [] if part.is_first else [b for b in carried if b not in finished]
+        goes_on = [] if interval.is_first else [b for b in carried if b not in finished]
         updates = unique((*named(op.updates), *started, *goes_on))
         reads = unique((*named(op.reads), *begins, *finished))
-        writes = [*named(b for b in op.writes if b not in started), *(carried if part.is_first else [])]
+        writes = [*named(b for b in op.writes if b not in started), *(carried if interval.is_first else [])]
         return tuple(b for b in reads if b not in updates), updates, unique(writes)
 
     def _finished(self, op: Op, sums: Carries) -> dict[str, BufferOverlay]:
@@ -363,7 +363,7 @@ class Partition:
         (before, after), (first, rest) = self._forward_around(), self._backward_around()
         late = {op.name for op in rest if op.name in self.late}
         before, after, first, rest = ([self._once(op, late) for op in ops] for ops in (before, after, first, rest))
-        rising = range(len(self.axis.parts))
+        rising = range(len(self.axis.intervals))
         if self.staged:
             forward, backward = ([op for stage in each for op in self.run(stage, rising)] for each in self.stages)
             ops = [*before, *forward, *after, *first, *backward, *rest]
@@ -372,7 +372,7 @@ class Partition:
         else:
             forward = self.run(self.forward, rising[::-1])
             ops = [*before, *forward, *after, *first, *self.run(self.backward, rising), *rest]
-        together = {op.name for op in ops if op.record.part is not None} if self.staged else set()
+        together = {op.name for op in ops if op.record.batch_slice is not None} if self.staged else set()
         ops = with_updates_placed([*ops, *self.whole.of_kind(UPDATE)], together)
         offers = [op for op in self.whole.fused_updates if not any(name in self.region for name in op.covers)]
         return self.graph(ops, [self._once(op, late) for op in offers])
@@ -410,4 +410,4 @@ class Partition:
         if self.staged or op.node not in self.nodes or (op.kind == FORWARD and not op.reads):
             return op
         is_late = not late.isdisjoint((op.name, *op.covers))
-        return op.of_turn(len(self.axis.parts) - 1 if is_late or self.alternates else 0)
+        return op.of_turn(len(self.axis.intervals) - 1 if is_late or self.alternates else 0)

@@ -65,7 +65,7 @@ class Work:
         self.buffers = dict(graph.buffers)
         self.declared: list[str] = []  # buffers that the current rule has declared
         self.relus = {  # names of the ops that end in a ReLU, by buffer and items
-            (op.roles["y0"], op.record.part): op.name
+            (op.roles["y0"], op.record.batch_slice): op.name
             for op in graph.of_kind(FORWARD)
             if isinstance(op.record, EndsInRelu) and "y0" in op.roles
         }
@@ -137,7 +137,7 @@ class Rule:
 
 def _is_whole(op: Op) -> bool:
     """Whether `op` computes all items at once, without conversions of operands."""
-    return op.record.part is None and not op.passes
+    return op.record.batch_slice is None and not op.passes
 
 
 def _is_dgrad(op: Op) -> bool:
@@ -163,14 +163,19 @@ def _is_norm(op: Op) -> bool:
 def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:
     """Clear the gradient where dgrad stores it.  The forward op of the ReLU leaves a mask, even if its y is kept."""
     shape = work.buffers[relu.roles["dy0"]].tensor.shape
-    if dgrad.record.part != relu.record.part or relu.passes or len(shape) != 4 or shape[1] % MASK_CHANNELS:
+    if (
+        dgrad.record.batch_slice != relu.record.batch_slice
+        or relu.passes
+        or len(shape) != 4
+        or shape[1] % MASK_CHANNELS
+    ):
         return None
     made: Rewritten = {relu.name: None}
     if "mask" in relu.roles:
         mask, items = relu.roles["mask"], relu.views.get("mask")
     else:
         y = relu.roles["y0"]
-        maker = work.ops[work.relus[y, relu.record.part]]
+        maker = work.ops[work.relus[y, relu.record.batch_slice]]
         if maker.passes:
             return None
         slice_of_y = "".join(SLICE.findall(y))
@@ -226,7 +231,7 @@ def _update_rows(wgrad: Op, update: Op, work: Work) -> Rewritten | None:
     assert isinstance(wgrad.record, InnerProduct) and isinstance(update.record, Update)
     gradient = work.buffers[update.roles["dw0"]]
     is_used = work.touch_counts[gradient.name] > 2
-    is_sum = wgrad.updates or gradient.persistent or wgrad.record.part is not None
+    is_sum = wgrad.updates or gradient.persistent or wgrad.record.batch_slice is not None
     if not wgrad.record.by_rows or wgrad.roles.get("dw0") != gradient.name or is_used or is_sum:
         return None
     record = InnerProductUpdate(wgrad.record, update.record)

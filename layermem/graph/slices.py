@@ -147,7 +147,7 @@ class _Slices(Items):
     ):
         self.whole, self.small, self.cut, self.nodes = whole, small, cut, nodes
         self.device, self.choices = device, choices
-        self.parts = BatchSlice(0, items, items).in_parts(cut.count)
+        self.intervals = BatchSlice(0, items, items).split(cut.count)
         backward = whole.of_kind(BACKWARD)
         self.constants = {op.roles["y0"] for op in backward if isinstance(op.record, Fill)}  # each slice has its own
 
@@ -155,9 +155,9 @@ class _Slices(Items):
         small, name = self.small.by_name.get(op.name), op.roles[role]
         buffer = self.whole.buffers[name]
         if small is None or dict(small.roles) != dict(op.roles) or small.step != op.step:
-            raise self.refusal(op, f"computes otherwise with a batch of {self.parts[0].count}")
+            raise self.refusal(op, f"computes otherwise with a batch of {self.intervals[0].count}")
         outlives = buffer.persistent or buffer.kind == GRADIENT
-        if crosses and not outlives and self.divides(name) and buffer.nbytes % self.parts[0].items == 0:
+        if crosses and not outlives and self.divides(name) and buffer.nbytes % self.intervals[0].items == 0:
             return VIEW
         if not crosses and not outlives and (buffer.kind == STASH or name in self.constants or self.divides(name)):
             return PIECE
@@ -170,10 +170,10 @@ class _Slices(Items):
         if buffer not in self.small.buffers:  # the steps of a recurrent layer are divided otherwise
             return False
         whole, small = self.whole.buffers[buffer].tensor.shape, self.small.buffers[buffer].tensor.shape
-        return bool(whole) and (small[0] * len(self.parts), *small[1:]) == whole
+        return bool(whole) and (small[0] * len(self.intervals), *small[1:]) == whole
 
     def name(self, name: str, number: int) -> str:
-        return intern(f"{name}@{number + 1}/{len(self.parts)}")  # ops repeat the names of their buffers
+        return intern(f"{name}@{number + 1}/{len(self.intervals)}")  # ops repeat the names of their buffers
 
     def buffer(self, whole: Buffer, number: int) -> Buffer:
         return replace(self.small.buffers[whole.name], name=self.name(whole.name, number))
@@ -181,7 +181,7 @@ class _Slices(Items):
     def piece(self, op: Op, number: int, again: bool) -> Op:
         small = self.small.by_name[op.name]
         small = (small.recompute or small) if again else small
-        record = small.record.of_slice(self.parts[number], op.record)
+        record = small.record.of_slice(self.intervals[number], op.record)
         name = self.name(op.name, number)
         return replace(op, name=name, record=record, flops=small.flops, nbytes=small.nbytes, overlays=small.overlays)
 
@@ -289,4 +289,4 @@ class _Slices(Items):
         small = self.small.by_name.get(op.name)
         if small is None or any(not self.divides(b) for b in self._operands(op)):
             return None
-        return small.record.of_slice(self.parts[0], op.record)
+        return small.record.of_slice(self.intervals[0], op.record)

@@ -208,7 +208,7 @@ class _Narrowing:
 
     def _divided(self, op: Op) -> tuple[Pass, ...]:
         """The op in parts, () if there would be only one; InputError if it cannot be divided."""
-        items = op.record.part or BatchSlice(0, self.storage.net.items, self.storage.net.items)
+        items = op.record.batch_slice or BatchSlice(0, self.storage.net.items, self.storage.net.items)
         count = self._count(op, items)
         small = self.storage.part_graph(count) if count < items.count else None
         like = None if small is None else small.op_like(op)
@@ -232,7 +232,7 @@ class _Narrowing:
             operands = {role: self._operand(op, role, (), layout) for role in op.roles}
             alone = replace(op, recompute=None, views={})
             return Pass((alone,), 1, operands, layout.end, op.workspace_bytes)
-        last = len(partition.axis.parts) - 1
+        last = len(partition.axis.intervals) - 1
         numbers = sorted({0, 1, last}) if partition.sums[op.name] else [0]
         parts = [partition.piece(op, number, number == 0) for number in numbers]
         operands = {}
@@ -288,7 +288,7 @@ class _Parts(Items):
 
     def __init__(self, narrowing: _Narrowing, items: BatchSlice, count: int, like: Op, tensors: Mapping[str, Tensor]):
         self.narrowing, self.items, self.like, self.tensors = narrowing, items, like, tensors
-        self.parts = items.in_parts(count)
+        self.intervals = items.split(count)
 
     def lies(self, op: Op, role: str, crosses: bool) -> str:
         buffer = op.roles[role]
@@ -300,17 +300,17 @@ class _Parts(Items):
             return UNCUT
         if crosses and buffer in self.narrowing.narrow:  # it would be converted in part and as a whole
             raise self.refusal(op, f"counts all labels in '{buffer}'")
-        divides = part != whole and (part.shape[0] * len(self.parts), *part.shape[1:]) == whole.shape
+        divides = part != whole and (part.shape[0] * len(self.intervals), *part.shape[1:]) == whole.shape
         if divides and (buffer in self.narrowing.narrow or part.nbytes % ALIGNED == 0):
             return VIEW
         raise self.refusal(op, f"has '{buffer}', which parts do not share")
 
     def view(self, whole: Buffer, number: int) -> BatchSlice:
-        part = self.parts[number]
-        return BatchSlice(part.first - self.items.first, part.count, self.items.count)
+        interval = self.intervals[number]
+        return BatchSlice(interval.first - self.items.first, interval.count, self.items.count)
 
     def piece(self, op: Op, number: int, again: bool) -> Op:
-        return replace(op, record=self.like.record.of_slice(self.parts[number], op.record))
+        return replace(op, record=self.like.record.of_slice(self.intervals[number], op.record))
 
 
 class _PartGraph:

@@ -134,8 +134,8 @@ class BatchSlice:
     def is_last(self) -> bool:
         return self.first + self.count == self.items
 
-    def in_parts(self, count: int) -> list[BatchSlice]:
-        """These items in `count` equal parts."""
+    def split(self, count: int) -> list[BatchSlice]:
+        """These items in `count` slices of one size."""
         each = self.count // count
         return [BatchSlice(self.first + i * each, each, self.items) for i in range(count)]
 
@@ -196,9 +196,9 @@ class Along:
 class OpRecord:
     """Base of all op records.
 
-    part   the items of the batch that this op computes, where a step runs in slices; all other fields describe these
-           items only.  None: the whole batch.  Results have the bits of the whole batch: a kernel that chooses its
-           algorithm by the number of items uses `part.items`.
+    batch_slice   the items of the batch that this op computes, where a step runs in slices; all other fields describe
+                  these items only.  None: the whole batch.  Results have the bits of the whole batch: a kernel that
+                  chooses its algorithm by the number of items uses `batch_slice.items`.
 
     A result that is summed over the items (a weight gradient, a loss) is carried from slice to slice, in rising order:
     for a role "dw0", the role "dw0.carry" names bytes that the first slice writes, the others update, and the last one
@@ -207,7 +207,7 @@ class OpRecord:
     the carry of one of them.
     """
 
-    part: BatchSlice | None = field(default=None, kw_only=True)
+    batch_slice: BatchSlice | None = field(default=None, kw_only=True)
 
     def over_items(self, step: str) -> Along:
         """Return how a step is split over the items of the batch; parameters are whole."""
@@ -232,9 +232,9 @@ class OpRecord:
         """Return this record with old averages dropped: forward leaves only the contribution of its batch."""
         return self
 
-    def of_slice(self: R, part: BatchSlice, whole: R) -> R:
-        """Return the record of one slice of `whole`; `self` is the record of a step whose batch is `part.count`."""
-        return replace(self, part=part)
+    def of_slice(self: R, batch_slice: BatchSlice, whole: R) -> R:
+        """Return the record of one slice of `whole`; `self`: that of a step of `batch_slice.count` items."""
+        return replace(self, batch_slice=batch_slice)
 
     @property
     def family(self) -> str:
@@ -279,8 +279,8 @@ class EndsInRelu(OpRecord):
         """The largest value of y that is stored as zero; y is positive above it."""
         return LARGEST_ZERO[self.relu_dtype]
 
-    def of_slice(self: S, part: BatchSlice, whole: S) -> S:
-        return replace(self, part=part, relu_dtype=whole.relu_dtype)
+    def of_slice(self: S, batch_slice: BatchSlice, whole: S) -> S:
+        return replace(self, batch_slice=batch_slice, relu_dtype=whole.relu_dtype)
 
 
 class ReadsLabels(OpRecord):

@@ -19,8 +19,8 @@ class EuclideanLoss(OpRecord):
     def over_items(self, step: str) -> Along:
         return LOSS if step == "forward" else PIECES
 
-    def of_slice(self, part: BatchSlice, whole: EuclideanLoss) -> EuclideanLoss:
-        return replace(self, part=part, items=whole.items)
+    def of_slice(self, batch_slice: BatchSlice, whole: EuclideanLoss) -> EuclideanLoss:
+        return replace(self, batch_slice=batch_slice, items=whole.items)
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class SmoothL1Loss(OpRecord):
     def over_items(self, step: str) -> Along:
         return LOSS if step == "forward" else PIECES
 
-    def of_slice(self, part: BatchSlice, whole: SmoothL1Loss) -> SmoothL1Loss:
-        return replace(self, part=part, items=whole.items)
+    def of_slice(self, batch_slice: BatchSlice, whole: SmoothL1Loss) -> SmoothL1Loss:
+        return replace(self, batch_slice=batch_slice, items=whole.items)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class SigmoidCrossEntropyLoss(OpRecord):
     def over_items(self, step: str) -> Along:
         return loss_over_items(step, self.normalizer)
 
-    def of_slice(self, part: BatchSlice, whole: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
-        return replace(self, part=part, normalizer=whole.normalizer)
+    def of_slice(self, batch_slice: BatchSlice, whole: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
+        return replace(self, batch_slice=batch_slice, normalizer=whole.normalizer)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class BatchNorm(OpRecord):
     def per_channel(self) -> int:
         """Elements of one channel in the whole batch, even if this op computes a slice of it."""
         here = self.x.count // self.channels
-        return here if self.part is None else here * self.part.items // self.part.count
+        return here if self.batch_slice is None else here * self.batch_slice.items // self.batch_slice.count
 
     @property
     def averages(self) -> tuple[Averages, ...]:
@@ -97,9 +97,9 @@ class BatchNormScale(EndsInRelu):
     def of_one_batch(self) -> BatchNormScale:
         return replace(self, norm=self.norm.of_one_batch())
 
-    def of_slice(self, part: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
-        norm, scale = replace(self.norm, part=part), replace(self.scale, part=part)
-        return replace(super().of_slice(part, whole), norm=norm, scale=scale)
+    def of_slice(self, batch_slice: BatchSlice, whole: BatchNormScale) -> BatchNormScale:
+        norm, scale = replace(self.norm, batch_slice=batch_slice), replace(self.scale, batch_slice=batch_slice)
+        return replace(super().of_slice(batch_slice, whole), norm=norm, scale=scale)
 
 
 @dataclass(frozen=True)

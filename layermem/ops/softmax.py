@@ -64,8 +64,8 @@ class SoftmaxLoss(Scores, ReadsLabels):
     def over_items(self, step: str) -> Along:
         return loss_over_items(step, self.normalizer) if self.along else MIXES
 
-    def of_slice(self, part: BatchSlice, whole: SoftmaxLoss) -> SoftmaxLoss:
-        return replace(self, part=part, normalizer=whole.normalizer)
+    def of_slice(self, batch_slice: BatchSlice, whole: SoftmaxLoss) -> SoftmaxLoss:
+        return replace(self, batch_slice=batch_slice, normalizer=whole.normalizer)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class InfogainLoss(Scores, ReadsLabels):
     def over_items(self, step: str) -> Along:
         return loss_over_items(step, self.normalizer) if self.along else MIXES
 
-    def of_slice(self, part: BatchSlice, whole: InfogainLoss) -> InfogainLoss:
-        return replace(self, part=part, normalizer=whole.normalizer)
+    def of_slice(self, batch_slice: BatchSlice, whole: InfogainLoss) -> InfogainLoss:
+        return replace(self, batch_slice=batch_slice, normalizer=whole.normalizer)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def least_seconds_once(
 
 def is_sliced(graph: Graph) -> bool:
     """Whether ops of `graph` compute parts of a batch, so that its bounds are not those of the whole batch."""
-    return any(op.record.part is not None for op in graph.ops)
+    return any(op.record.batch_slice is not None for op in graph.ops)
 
 
 def _host_bytes(host_budget_bytes: int | None) -> int | None:

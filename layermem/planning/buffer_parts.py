@@ -77,7 +77,9 @@ class BufferParts:
     def read_by(self, op: Op) -> list[str]:
         """The parts that a forward op reads."""
         carried = (b for b in op.updates if b in carried_buffers(op))
-        before = (replace(items, first=items.first - items.count) for items in [op.record.part] if items is not None)
+        before = (
+            replace(items, first=items.first - items.count) for items in [op.record.batch_slice] if items is not None
+        )
         return [*self.of(op, op.reads), *(_part(b, items) for items in before for b in carried)]
 
     def written_by(self, op: Op) -> list[str]:
@@ -88,8 +90,8 @@ class BufferParts:
     @staticmethod
     def _shares(op: Op) -> dict[str, BatchSlice]:
         """The buffers that an op touches only some items of, with these items."""
-        part = op.record.part if op.kind == FORWARD else None
-        return {**op.view_of, **({} if part is None else dict.fromkeys(carried_buffers(op), part))}
+        batch_slice = op.record.batch_slice if op.kind == FORWARD else None
+        return {**op.view_of, **({} if batch_slice is None else dict.fromkeys(carried_buffers(op), batch_slice))}
 
 
 def carried_buffers(op: Op) -> set[str]:

@@ -151,14 +151,18 @@ class Costs:
             return self.measured[op.name]
         if op.covers and all(name in self.measured for name in op.covers):
             return sum(self.measured[name] for name in op.covers)
-        part, launch = op.record.part, self.rates.launch
-        name, share = (op.name, 1.0) if part is None else (op.name.rpartition("@")[0], part.count / part.items)
+        batch_slice, launch = op.record.batch_slice, self.rates.launch
+        name, share = (
+            (op.name, 1.0)
+            if batch_slice is None
+            else (op.name.rpartition("@")[0], batch_slice.count / batch_slice.items)
+        )
         if name not in self.measured and op.share_of is not None:
             name, share = op.share_of[0], share * op.share_of[1]
         arithmetic, traffic, transform = self._parts(op)
         if name in self.measured:
             whole = max(0.0, self.measured[name] - launch)
-            own = whole * share if part is None else max(whole * share + transform * (1 - share), traffic)
+            own = whole * share if batch_slice is None else max(whole * share + transform * (1 - share), traffic)
             return min(launch, self.measured[name]) + min(whole, own)
         return max(arithmetic, traffic) + transform + launch * (op.launches - joined)
 

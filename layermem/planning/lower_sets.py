@@ -389,7 +389,7 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     that alternate, only the first one has nodes (phases.py)."""
     later = graph.later_slices
     forward = [op for op in forward_ops(graph) if op.name not in later]
-    ops = [op for op in forward if (op.writes or op.record.part) and (op.recompute or op.reads)]
+    ops = [op for op in forward if (op.writes or op.record.batch_slice) and (op.recompute or op.reads)]
     units = [[op] for op in ops] if later else _stages(ops)
     if len(units) <= SETTINGS.most_nodes:
         return units
@@ -412,11 +412,11 @@ def _stages(ops: list[Op]) -> list[list[Op]]:
     found: list[list[Op]] = []
     before = None
     for op in ops:
-        part = op.record.part
-        if part is None or part != before:
+        batch_slice = op.record.batch_slice
+        if batch_slice is None or batch_slice != before:
             found.append([])
         found[-1].append(op)
-        before = part
+        before = batch_slice
     return found
 
 

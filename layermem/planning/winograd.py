@@ -38,7 +38,9 @@ def winograd_work(op: Op) -> tuple[int, int] | None:
         return None
     problem = record.problem
     pairs = op.flops // (2 * problem.macs)  # 0 for an op that computes only the bias gradient
-    items = problem.n if record.part is None else problem.n // record.part.count * record.part.items
+    items = (
+        problem.n if record.batch_slice is None else problem.n // record.batch_slice.count * record.batch_slice.items
+    )
     m = winograd_tile(problem, items) if pairs else 0
     if not m:
         return None

@@ -173,11 +173,11 @@ def sliceable() -> Iterator[Case]:
         of_three = op_case.of_items(3)
         if of_three is None or op_case.normalized or op_case.residual or op_case.relu or op_case.saved:
             continue
-        layer, part = of_three.layer(), BatchSlice(0, 1, 3)
+        layer, batch_slice = of_three.layer(), BatchSlice(0, 1, 3)
         results = [(step.record or layer.record, step) for step in steps_of(layer)]
         sums = [(record, step, record.over_items(step.step)) for record, step in results]
         if any(along.refusal for _, _, along in sums) or any(
-            cpu_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
+            cpu_kernels.carry_bytes(replace(record, batch_slice=batch_slice), step.step, role) is None
             for record, step, along in sums
             for role in along.sums & set(step.writes)
         ):
@@ -264,10 +264,10 @@ def beginning(tensor: Tensor) -> np.ndarray:
     return np.random.default_rng(8).standard_normal(tensor.stored).astype(np.float32)
 
 
-def record_of_slice(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
+def record_of_slice(record: OpRecord, whole: OpRecord, batch_slice: BatchSlice) -> OpRecord:
     """The record of a slice, with the normalizer of the whole batch."""
     same = {name: getattr(whole, name) for name in ("normalizer", "items") if name in {f.name for f in fields(whole)}}
-    return replace(record, part=part, **same)
+    return replace(record, batch_slice=batch_slice, **same)
 
 
 def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = False) -> Arrays:
@@ -280,11 +280,11 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
     outputs: dict[str, list[np.ndarray]] = {}
     first = 0
     for count in counts:
-        part = BatchSlice(first, count, case.items)
+        batch_slice = BatchSlice(first, count, case.items)
         layer = case.layer(count)
-        arrays = {role: piece_of(whole, role, value, part) for role, value in given.items()}
+        arrays = {role: piece_of(whole, role, value, batch_slice) for role, value in given.items()}
         for number, (step, of_whole) in enumerate(zip(steps_of(layer), steps_of(whole), strict=True)):
-            record = record_of_slice(step.record or layer.record, of_whole.record or whole.record, part)
+            record = record_of_slice(step.record or layer.record, of_whole.record or whole.record, batch_slice)
             op, accumulated = {role: arrays[role] for role in step.reads}, []
             if "x1" in step.reads and case.labels:
                 op["x1.whole"] = given["x1"]
@@ -292,21 +292,21 @@ def in_slices(case: Case, counts: Sequence[int], adds: bool, overlaid: bool = Fa
                 added = adds and role.startswith("d")
                 start = beginning(Run(whole).tensor(role)) if added else None
                 if not is_sum(record, step.step, role):
-                    arrays[role] = empty(Run(layer).tensor(role)) if start is None else piece(start, part)
+                    arrays[role] = empty(Run(layer).tensor(role)) if start is None else piece(start, batch_slice)
                     op[role] = arrays[role]
                     accumulated += [role] * added
                     outputs.setdefault(role, []).append(arrays[role])
                     continue
                 carry = role + CARRY
-                if part.is_first:
+                if batch_slice.is_first:
                     nbytes = carried_bytes(case, counts, number, role)
                     carries[carry] = np.full(nbytes, 0xFF, np.uint8).view(np.float32)
                 op[carry] = carries[carry]
-                if part.is_last or (part.is_first and added):
+                if batch_slice.is_last or (batch_slice.is_first and added):
                     op[role] = results[role] = empty(Run(layer).tensor(role)) if start is None else start
-                if part.is_last and added:
+                if batch_slice.is_last and added:
                     accumulated += [role, carry]
-                if overlaid and part.is_last and cpu_kernels.sums_in_place(record, step.step, role):
+                if overlaid and batch_slice.is_last and cpu_kernels.sums_in_place(record, step.step, role):
                     result = carries[carry][: op[role].size]  # the carry may be longer, by its alignment
                     op[role] = results[role] = result.reshape(op[role].shape)
             run(record, step.step, op, accumulated)
@@ -325,7 +325,7 @@ def carried_bytes(case: Case, counts: Sequence[int], number: int, role: str) -> 
     for count in counts:
         layer = case.layer(count)
         step = steps_of(layer)[number]
-        record = replace(step.record or layer.record, part=BatchSlice(0, count, case.items))
+        record = replace(step.record or layer.record, batch_slice=BatchSlice(0, count, case.items))
         found = max(found, cpu_kernels.carry_bytes(record, step.step, role) or 0)
     assert found
     return found
@@ -336,14 +336,14 @@ def by_frame(array: np.ndarray, items: int) -> np.ndarray:
     return array.reshape(-1, items, *array.shape[1:])
 
 
-def piece(array: np.ndarray, part: BatchSlice) -> np.ndarray:
-    items = by_frame(array, part.items)[:, part.first : part.first + part.count]
+def piece(array: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
+    items = by_frame(array, batch_slice.items)[:, batch_slice.first : batch_slice.first + batch_slice.count]
     return items.reshape(-1, *array.shape[1:]).copy()
 
 
-def piece_of(whole: Layer, role: str, value: np.ndarray, part: BatchSlice) -> np.ndarray:
+def piece_of(whole: Layer, role: str, value: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
     scalar = value.ndim == 0
-    return value if role.startswith("w") or scalar else piece(value, part)
+    return value if role.startswith("w") or scalar else piece(value, batch_slice)
 
 
 def compare(case: Case, adds: bool = False) -> None:
@@ -409,7 +409,7 @@ def test_slices_of_an_added_gradient_must_begin_with_it():
     case = SUMS["gradient itself"]
     layer = case.layer(4)
     step = next(step for step in steps_of(layer) if "dw0" in step.writes)
-    record = replace(step.record or layer.record, part=BatchSlice(3, 4, 7))
+    record = replace(step.record or layer.record, batch_slice=BatchSlice(3, 4, 7))
     arrays = {role: operands(case, layer)[role] for role in step.reads}
     for role in step.writes:
         arrays[role] = empty(Run(layer).tensor(role))
@@ -421,7 +421,7 @@ def test_slices_of_an_added_gradient_must_begin_with_it():
 def test_a_convolution_of_two_bottoms_is_not_summed_in_slices():
     text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 2 kernel_size: 1 }'
     record = layer_of(text + ' bottom: "c" bottom: "d"', (2, 3, 4, 4), (2, 3, 4, 4)).record
-    assert cpu_kernels.carry_bytes(replace(record, part=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None
+    assert cpu_kernels.carry_bytes(replace(record, batch_slice=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None
 
 
 NORMS = {  # blocks of 64 lines within slices and across them, one part and several, channels before pixels

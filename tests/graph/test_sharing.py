@@ -178,7 +178,7 @@ def test_a_gradient_that_slices_carry_is_not_made_with_its_sum(tmp_path):
     _, made = job(file, get_device("cpu"), Ranks(micro_batches=MICRO_BATCHES), "whole/2")
     step = made.graphs[0]
     assert step.by_name["narrow.wgrad@2/2"].roles["dw0"] == "narrow.w0.part"
-    assert all(step.by_name[op.covers[0]].record.part is None for op in step.fused_updates)
+    assert all(step.by_name[op.covers[0]].record.batch_slice is None for op in step.fused_updates)
     assert_same(train_on(file, 1), train_on(file, 1, slices="whole/2"))
 
 

@@ -118,7 +118,7 @@ def test_what_one_slice_touches_is_a_piece_and_what_crosses_the_border_is_viewed
     assert "pool1" in graph.by_name["pool1.forward@1/2"].updates
     assert graph.by_name["pool1.backward@1/2"].views == {"dy0": first}
     assert pool.recompute is None and conv.recompute is not None and conv.recompute.views == conv.views
-    assert pool.record.part == second and graph.slices == "..pool1/2"
+    assert pool.record.batch_slice == second and graph.slices == "..pool1/2"
 
 
 def test_a_sum_over_the_batch_is_carried_and_the_last_slice_makes_it():
@@ -135,11 +135,11 @@ def test_a_gradient_that_is_larger_than_what_it_sums_is_summed_once_behind_the_s
     graph = sliced(CHAIN, "whole/4")
     wgrad = graph.by_name["score.wgrad"]
     operands, gradient = ([graph.buffers[b].nbytes for b in buffers] for buffers in (wgrad.reads, wgrad.writes))
-    assert wgrad.record.part is None and not wgrad.views and sum(operands) < sum(gradient)
+    assert wgrad.record.batch_slice is None and not wgrad.views and sum(operands) < sum(gradient)
     dy = wgrad.roles["dy0"]
     assert graph.by_name["loss.backward@1/4"].writes == (dy,) and dy in graph.by_name["loss.backward@2/4"].updates
     assert graph.position["score.wgrad"] > graph.position["conv1.wgrad@4/4"]
-    assert [op.name for op in graph.ops if op.step == "wgrad" and op.record.part is None] == ["score.wgrad"]
+    assert [op.name for op in graph.ops if op.step == "wgrad" and op.record.batch_slice is None] == ["score.wgrad"]
 
 
 def test_a_gradient_to_which_two_layers_add_is_summed_in_their_order():
@@ -163,7 +163,7 @@ def test_what_only_the_host_reads_runs_once_behind_the_slices():
     """The accuracy mixes items; the scores that it reads are whole then."""
     graph = sliced(CHAIN.replace("include { phase: TEST }", ""), "whole/2")
     accuracy = graph.by_name["accuracy.forward"]
-    assert accuracy.record.part is None and accuracy.reads == ("score", "label")
+    assert accuracy.record.batch_slice is None and accuracy.reads == ("score", "label")
     assert graph.by_name["score.forward@1/2"].views["y0"] == BatchSlice(0, 2, 4)
     assert graph.position["accuracy.forward"] > graph.position["conv1.wgrad@2/2"]
 

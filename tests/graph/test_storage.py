@@ -277,7 +277,7 @@ def test_a_part_has_its_items_of_each_operand(device, small_parts):
     assert made.operands["x0"].place is None and made.operands["y0"].place == 0
     items = [BatchSlice(i, 1, 4) for i in range(4)]
     assert [part.views for part in made.parts()] == [{"x0": each, "y0": each} for each in items]
-    assert [str(part.record.part) for part in made.parts()] == [f"items {i}..{i} of 4" for i in range(4)]
+    assert [str(part.record.batch_slice) for part in made.parts()] == [f"items {i}..{i} of 4" for i in range(4)]
     assert made.workspace_place == aligned(4 * 6 * 4 * 4)
 
 
@@ -293,7 +293,7 @@ def test_the_last_part_makes_what_is_summed_over_the_items(device, small_parts):
 def test_a_part_of_a_slice_is_one_of_its_items(device, small_parts):
     op = stored(SMALL, device, "whole/2").by_name["conv2.forward@2/2"]
     parts = list(op.passes[0].parts())
-    assert [str(part.record.part) for part in parts] == ["items 2..2 of 4", "items 3..3 of 4"]
+    assert [str(part.record.batch_slice) for part in parts] == ["items 2..2 of 4", "items 3..3 of 4"]
     assert [part.views["x0"] for part in parts] == [BatchSlice(0, 1, 2), BatchSlice(1, 1, 2)]  # of what the slice has
 
 
@@ -331,7 +331,7 @@ def test_the_items_of_a_part_are_the_most_that_fit_of_those_that_divide_the_batc
     text = SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}")
     (made,) = stored(text, device).by_name["conv2.forward"].passes
     assert len(list(made.parts())) == parts == made.count
-    assert {part.record.part.count for part in made.parts() if parts > 1} <= {items // parts}
+    assert {part.record.batch_slice.count for part in made.parts() if parts > 1} <= {items // parts}
 
 
 def test_a_net_of_fixed_items_is_in_one_part(device, small_parts):

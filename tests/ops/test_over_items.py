@@ -120,11 +120,11 @@ def test_items_lie_apart_where_blobs_hold_frame_after_frame(record, roles):
 
 
 def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():
-    part = BatchSlice(2, 1, 4)
-    assert part.rows_of(X).shape == (1, 6, 9, 5) and part.rows_of(Tensor((8, 3))).shape == (2, 3)
-    assert part.span(400) == (200, 300) and part.share(400) == 100
-    assert (part.is_first, part.is_last, BatchSlice(2, 2, 4).is_last) == (False, False, True)
-    assert str(part) == "items 2..2 of 4"
+    batch_slice = BatchSlice(2, 1, 4)
+    assert batch_slice.rows_of(X).shape == (1, 6, 9, 5) and batch_slice.rows_of(Tensor((8, 3))).shape == (2, 3)
+    assert batch_slice.span(400) == (200, 300) and batch_slice.share(400) == 100
+    assert (batch_slice.is_first, batch_slice.is_last, BatchSlice(2, 2, 4).is_last) == (False, False, True)
+    assert str(batch_slice) == "items 2..2 of 4"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,10 @@ def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():
     ids=lambda value: getattr(value, "family", None),
 )
 def test_a_slice_of_a_loss_is_divided_by_what_the_whole_loss_is_divided_by(whole, small, field):
-    part = BatchSlice(2, 2, 4)
-    assert small.of_slice(part, whole) == replace(small, part=part, **{field: getattr(whole, field)})
+    batch_slice = BatchSlice(2, 2, 4)
+    assert small.of_slice(batch_slice, whole) == replace(
+        small, batch_slice=batch_slice, **{field: getattr(whole, field)}
+    )
 
 
 def test_a_loss_that_is_divided_by_the_labels_that_count_reads_all_of_them():
@@ -154,10 +156,14 @@ def test_a_loss_that_is_divided_by_the_labels_that_count_reads_all_of_them():
 
 
 def test_a_slice_of_a_batch_norm_counts_the_elements_of_the_whole_batch():
-    part = BatchSlice(2, 2, 8)
-    assert replace(NORM, part=part).per_channel == 4 * NORM.per_channel
+    batch_slice = BatchSlice(2, 2, 8)
+    assert replace(NORM, batch_slice=batch_slice).per_channel == 4 * NORM.per_channel
     scaled = ops.BatchNormScale(NORM, ops.Scale(X, "w3", **PER_CHANNEL, bias="w4"))
-    assert scaled.of_slice(part, scaled).norm.part == scaled.of_slice(part, scaled).part == part
+    assert (
+        scaled.of_slice(batch_slice, scaled).norm.batch_slice
+        == scaled.of_slice(batch_slice, scaled).batch_slice
+        == batch_slice
+    )
 
 
 def test_the_passes_of_a_batch_norm_read_what_all_items_sum():

@@ -167,7 +167,7 @@ def test_more_of_anything_never_raises_a_bound():
 def test_a_graph_in_slices_says_so():
     graph = chain()
     assert not is_sliced(graph)
-    record = replace(graph.ops[1].record, part=BatchSlice(0, 2, 4))
+    record = replace(graph.ops[1].record, batch_slice=BatchSlice(0, 2, 4))
     assert is_sliced(replace(graph, ops=(replace(graph.ops[1], record=record),)))
 
 

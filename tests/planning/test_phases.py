@@ -75,8 +75,8 @@ def test_every_strategy_plans_a_step_in_slices(name, cut):
         program = compiler.compile(budget_bytes)  # checked
         assert budget_bytes is None or program.arena_bytes <= budget_bytes
         assert program.plan.slices == graph.slices
-        parts = [op.record.part for op in ops_in_order(graph, program.plan.order) if op.name.count(".wgrad")]
-        assert [p.first for p in parts if p] == sorted(p.first for p in parts if p) or cut == "prefix"
+        slices = [op.record.batch_slice for op in ops_in_order(graph, program.plan.order) if op.name.count(".wgrad")]
+        assert [p.first for p in slices if p] == sorted(p.first for p in slices if p) or cut == "prefix"
 
 
 def test_what_slices_carry_leaves_where_activations_and_state_are_not_enough():

@@ -21,8 +21,10 @@ def problem_of(n, c, size, k, *, kernel=3, stride=1, pad=1, dilation=1, groups=1
     return ConvProblem(n, c, k, window, window, groups)
 
 
-def conv(problem, step="forward", part=None, **facts):
-    return replace(op("conv", "forward", flops=2 * problem.macs, **facts), record=Conv(problem, part=part), step=step)
+def conv(problem, step="forward", batch_slice=None, **facts):
+    return replace(
+        op("conv", "forward", flops=2 * problem.macs, **facts), record=Conv(problem, batch_slice=batch_slice), step=step
+    )
 
 
 def test_the_form_is_the_one_that_the_kernels_choose():

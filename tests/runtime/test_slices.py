@@ -309,7 +309,7 @@ def test_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
 def test_gradients_behind_the_slices_have_the_same_bits_under_every_plan(device, cut, strategy):
     """The gradient of `wide` has more bytes than its operands; three roles of one op add to the gradient of its top."""
     step = Step(WIDE, device, cut.replace("wide_relu", "wide" if device.name == "cpu" else "wide_relu"), strategy)
-    assert any(op.step == "wgrad" and op.layers[0] == "wide" and op.record.part is None for op in step.graph.ops)
+    assert any(op.step == "wgrad" and op.layers[0] == "wide" and op.record.batch_slice is None for op in step.graph.ops)
     assert_same_bits(step, Step(WIDE, device, None))
 
 

@@ -30,7 +30,7 @@ class Broadcast:
     def __init__(self, op: Scale | Bias):
         x = op.x
         spans = [axis not in op.summed for axis in range(len(x.shape))]
-        of_items = op.part is not None and spans[0]
+        of_items = op.batch_slice is not None and spans[0]
         runs = merge_axes(x.shape, spans, keeps_first=of_items)
         inner = runs.pop()[0] if runs and not runs[-1][1] else 1
         channels = runs.pop()[0] if runs else 1

@@ -36,10 +36,10 @@ def conv_problem(
     return {"n": n, "c": c, "h": h, "w": w, "k": k, **windows, "groups": groups, "first": first, "items": items}
 
 
-def native(problem: ConvProblem, part: BatchSlice | None = None) -> StructValues:
-    """The native form of `problem`, which has the images of `part`: one or more per item."""
-    each = problem.n // part.count if part else 1
-    first, items = (each * part.first, each * part.items) if part else (0, problem.n)
+def native(problem: ConvProblem, batch_slice: BatchSlice | None = None) -> StructValues:
+    """The native form of `problem`, which has the images of `batch_slice`: one or more per item."""
+    each = problem.n // batch_slice.count if batch_slice else 1
+    first, items = (each * batch_slice.first, each * batch_slice.items) if batch_slice else (0, problem.n)
     return conv_problem(
         n=problem.n,
         c=problem.c,
@@ -57,17 +57,17 @@ def native(problem: ConvProblem, part: BatchSlice | None = None) -> StructValues
 
 
 def fprop_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return query("conv_fprop_workspace_bytes", native(op.problem, op.part))
+    return query("conv_fprop_workspace_bytes", native(op.problem, op.batch_slice))
 
 
 def dgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
-    return query("conv_dgrad_workspace_bytes", native(op.problem, op.part))
+    return query("conv_dgrad_workspace_bytes", native(op.problem, op.batch_slice))
 
 
 def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
     weights = bias = 0
     if "dw0" in roles or "dw0" + CARRY in roles:
-        weights = query("conv_wgrad_workspace_bytes", native(op.problem, op.part))
+        weights = query("conv_wgrad_workspace_bytes", native(op.problem, op.batch_slice))
     if "dw1" in roles or "dw1" + CARRY in roles:
         bias = slices.column_sums_workspace_bytes(op, *rows_and_columns(top_of(op)))
     return max(weights, bias)
@@ -79,13 +79,13 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int | None:
         return None
     if role == "dw1":
         return slices.column_sums_carry_bytes(op, *rows_and_columns(top_of(op)))
-    return query("conv_wgrad_carry_bytes", native(op.problem, op.part)) or op.problem.filter.nbytes
+    return query("conv_wgrad_carry_bytes", native(op.problem, op.batch_slice)) or op.problem.filter.nbytes
 
 
 def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
     if role == "dw1":
         return slices.column_sums_in_place(op, *rows_and_columns(top_of(op)))
-    return not query("conv_wgrad_carry_bytes", native(op.problem, op.part))
+    return not query("conv_wgrad_carry_bytes", native(op.problem, op.batch_slice))
 
 
 def top_of(op: Conv | Deconv) -> Tensor:
@@ -107,18 +107,18 @@ def bias_gradient(op: OpRecord, call: CpuCall, rows: int, columns: int, dy: str,
 
 def narrow_fprop(op: Conv | Deconv) -> list[str]:
     """Roles that may be in 16 bits.  The data of a net are in fp32."""
-    if (isinstance(op, Conv) and op.residual) or not query("conv_is_stored", native(op.problem, op.part)):
+    if (isinstance(op, Conv) and op.residual) or not query("conv_is_stored", native(op.problem, op.batch_slice)):
         return []
     return [r"x\d+|y\d+", r"y\d+"] if isinstance(op, Conv) else [r"x\d+|y\d+"]
 
 
 def narrow_dgrad(op: Conv | Deconv) -> str:
-    return r"dx\d+|dy\d+" if query("conv_is_stored", native(op.problem, op.part)) else ""
+    return r"dx\d+|dy\d+" if query("conv_is_stored", native(op.problem, op.batch_slice)) else ""
 
 
 def narrow_wgrad(op: Conv | Deconv) -> list[str]:
     """Roles that may be in 16 bits; slices sum the gradient of a bias from blobs in fp32."""
-    if not query("conv_is_stored", native(op.problem, op.part)) or slices.is_slice(op):
+    if not query("conv_is_stored", native(op.problem, op.batch_slice)) or slices.is_slice(op):
         return []
     return [r"x\d+|dy\d+", r"dy\d+"] if isinstance(op, Conv) else [r"x\d+|dy\d+"]
 
@@ -127,7 +127,7 @@ def narrow_wgrad(op: Conv | Deconv) -> list[str]:
 def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
     if op.residual:
         return None
-    problem = native(op.problem, op.part)
+    problem = native(op.problem, op.batch_slice)
     return [
         launch(
             "conv_fprop",
@@ -149,7 +149,7 @@ def convolution_fprop(op: Conv, call: CpuCall) -> Launches:
 
 @kernel(Conv, "dgrad", workspace=dgrad_workspace_bytes, narrow=narrow_dgrad, adds_narrow=True)
 def convolution_dgrad(op: Conv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem, op.part)
+    problem = native(op.problem, op.batch_slice)
     return [
         launch(
             "conv_dgrad",
@@ -179,7 +179,7 @@ def convolution_wgrad(op: Conv, call: CpuCall) -> list[Launch]:
 
 @kernel(Deconv, "forward", workspace=dgrad_workspace_bytes, narrow=narrow_fprop)
 def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem, op.part)
+    problem = native(op.problem, op.batch_slice)
     return [
         launch(
             "conv_dgrad",
@@ -197,7 +197,7 @@ def deconvolution_fprop(op: Deconv, call: CpuCall) -> list[Launch]:
 
 @kernel(Deconv, "dgrad", workspace=fprop_workspace_bytes, narrow=narrow_dgrad, adds_narrow=True)
 def deconvolution_dgrad(op: Deconv, call: CpuCall) -> list[Launch]:
-    problem = native(op.problem, op.part)
+    problem = native(op.problem, op.batch_slice)
     return [
         launch(
             "conv_fprop",
@@ -229,7 +229,7 @@ def deconvolution_wgrad(op: Deconv, call: CpuCall) -> list[Launch]:
 def wgrad(op: Conv | Deconv, call: CpuCall, *, maps: str, image: str) -> list[Launch]:
     """Compute gradients of filter and bias, summed over the pairs; `image` and `maps` are roles of the problem's
     sides."""
-    problem, launches = native(op.problem, op.part), list[Launch]()
+    problem, launches = native(op.problem, op.batch_slice), list[Launch]()
     in_place = not query("conv_wgrad_carry_bytes", problem)
     for number, i in enumerate(pairs(op, call, "dy")):
         if "dw0" in call or "dw0" + CARRY in call:

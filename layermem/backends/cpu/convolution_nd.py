@@ -68,13 +68,13 @@ def tap_filter(problem: ConvNdProblem, tap: int, w: int, workspace: int) -> tupl
 
 def fprop_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
     counts = {run.count for run in frame_runs(op.problem.outer, "maps")}
-    parts = (native(op.problem.of_frames(count), op.part) for count in counts)
+    parts = (native(op.problem.of_frames(count), op.batch_slice) for count in counts)
     return copied_bytes(op.problem) + max((query("conv_fprop_workspace_bytes", part) for part in parts), default=0)
 
 
 def dgrad_workspace_bytes(op: ConvNd | DeconvNd, roles: Collection[str]) -> int:
     counts = {run.count for run in frame_runs(op.problem.outer, "image")}
-    parts = (native(op.problem.of_frames(count), op.part) for count in counts)
+    parts = (native(op.problem.of_frames(count), op.batch_slice) for count in counts)
     return copied_bytes(op.problem) + max((query("conv_dgrad_workspace_bytes", part) for part in parts), default=0)
 
 
@@ -106,7 +106,7 @@ def runs_of_taps(problem: ConvNdProblem) -> list[tuple[int, StridedRun]]:
 
 def run_problem(op: ConvNd | DeconvNd, run: StridedRun) -> StructValues:
     """The problem whose images are the frames of a run, item by item."""
-    n, images = op.problem.n, native(op.problem.of_frames(run.count), op.part)
+    n, images = op.problem.n, native(op.problem.of_frames(run.count), op.batch_slice)
     return {**images, "frames": run.count, "x_step": n * run.image_step, "y_step": n * run.maps_step}
 
 
@@ -149,7 +149,7 @@ def fprop(op: ConvNd | DeconvNd, call: CpuCall, y: str, x: str, bias: int) -> li
         w, copies = tap_filter(problem, tap, call["w0"], call.workspace)
         launches += copies
         for run in list(runs):
-            part = native(problem.of_frames(run.count), op.part)
+            part = native(problem.of_frames(run.count), op.batch_slice)
             for i in pairs:
                 accumulate = not run.first or call.accumulates(f"{y}{i}")
                 launches.append(
@@ -180,7 +180,7 @@ def dgrad(op: ConvNd | DeconvNd, call: CpuCall, dx: str, dy: str, bias: int) -> 
         w, copies = tap_filter(problem, tap, call["w0"], call.workspace)
         launches += copies
         for run in list(runs):
-            part = native(problem.of_frames(run.count), op.part)
+            part = native(problem.of_frames(run.count), op.batch_slice)
             for i in pairs:
                 accumulate = not run.first or call.accumulates(f"{dx}{i}")
                 launches.append(
@@ -246,7 +246,7 @@ def weight_gradient(op: ConvNd | DeconvNd, call: CpuCall, sides: list[tuple[str,
 
 
 def is_first(op: ConvNd | DeconvNd) -> bool:
-    return op.part is None or op.part.is_first
+    return op.batch_slice is None or op.batch_slice.is_first
 
 
 def tap_result(op: ConvNd | DeconvNd, call: CpuCall, tap: int, sums: int, accumulate: bool) -> list[Launch]:
@@ -259,7 +259,7 @@ def copy_of_last(
     op: ConvNd | DeconvNd, rows: int, width: int, out: int, pitch: int, sums: int, accumulate: bool
 ) -> list[Launch]:
     """Copy or add rows of sums, in the last slice."""
-    if op.part is not None and not op.part.is_last:
+    if op.batch_slice is not None and not op.batch_slice.is_last:
         return []
     return [launch("copy_rows", rows, width, out=out, out_pitch=pitch, x=sums, x_pitch=width, accumulate=accumulate)]
 

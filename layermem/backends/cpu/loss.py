@@ -193,7 +193,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: CpuCall) -> list[Launch]:
 
 def pairs_of_items(op: ContrastiveLoss) -> tuple[int, int]:
     """(pairs, elements of one side of a pair)"""
-    pairs = op.items if op.part is None else op.part.count
+    pairs = op.items if op.batch_slice is None else op.batch_slice.count
     return pairs, op.a.count // pairs
 
 

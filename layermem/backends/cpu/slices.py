@@ -27,18 +27,18 @@ class RowsOfBatch(TypedDict):
 
 def rows_of_batch(op: OpRecord, rows: int) -> RowsOfBatch:
     """The position of the `rows` rows (or images, positions, elements) of this op in the whole batch."""
-    if op.part is None:
+    if op.batch_slice is None:
         return {"first": 0, "of": rows}
-    each = rows // op.part.count
-    return {"first": each * op.part.first, "of": each * op.part.items}
+    each = rows // op.batch_slice.count
+    return {"first": each * op.batch_slice.first, "of": each * op.batch_slice.items}
 
 
 def is_slice(op: OpRecord) -> bool:
-    return op.part is not None and op.part.count < op.part.items
+    return op.batch_slice is not None and op.batch_slice.count < op.batch_slice.items
 
 
 def items_of_batch(op: OpRecord, items: int) -> int:
-    return items if op.part is None else op.part.items
+    return items if op.batch_slice is None else op.batch_slice.items
 
 
 class Counted(TypedDict):
@@ -65,11 +65,11 @@ def copy(out: int, x: int, count: int) -> list[Launch]:
 def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[bool, list[Launch]]:
     """Whether the sums in place of `role`, `count` floats, begin with its old contents, and the launches that copy
     these to the carry, in the first slice."""
-    part, carry = op.part, role + CARRY
-    assert part is not None
-    if part.is_first:
+    batch_slice, carry = op.batch_slice, role + CARRY
+    assert batch_slice is not None
+    if batch_slice.is_first:
         return role in call, copy(call[carry], call[role], count) if role in call else []
-    if part.is_last and call.accumulates(role) and not call.accumulates(carry):
+    if batch_slice.is_last and call.accumulates(role) and not call.accumulates(carry):
         raise LayermemError(
             f"an op of layer '{call.layer}' adds to '{role}' in slices that do not begin with it; give its first slice "
             f"'{role}' to read, and let its last one accumulate '{carry}'"
@@ -80,12 +80,12 @@ def begin_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[
 def sum_in_place(op: OpRecord, call: CpuCall, role: str, count: int) -> tuple[int, bool, list[Launch]]:
     """The address at which `role`, `count` floats, is summed in place, whether to add to its contents, and the launches
     before."""
-    if not is_slice(op) or op.part is None:
+    if not is_slice(op) or op.batch_slice is None:
         return call[role], call.accumulates(role), []
     begun, before = begin_in_place(op, call, role, count)
     carried = call.require(role + CARRY)
-    if not op.part.is_last:
-        return carried, begun or not op.part.is_first, before
+    if not op.batch_slice.is_last:
+        return carried, begun or not op.batch_slice.is_first, before
     return call.require(role), True, copy(call[role], carried, count)
 
 

@@ -143,7 +143,7 @@ def prelu(op: PReLU, call: CudaCall, out: str, source: str) -> Launch:
 
 def slope_columns(op: PReLU) -> Columns:
     at = Columns(op.x.count, 1) if op.shared else Columns.of(op.x)
-    return at.within(op.part)
+    return at.within(op.batch_slice)
 
 
 def prelu_backward_workspace_bytes(op: PReLU, roles: Collection[str]) -> int:

@@ -21,12 +21,14 @@ def axpy_forward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
 
 
 def backward_workspace_bytes(op: Axpy, roles: Collection[str]) -> int:
-    return scale.backward_workspace_bytes(replace(op.scale, part=op.part), [AS_SCALE.get(role, role) for role in roles])
+    return scale.backward_workspace_bytes(
+        replace(op.scale, batch_slice=op.batch_slice), [AS_SCALE.get(role, role) for role in roles]
+    )
 
 
 @kernel(Axpy, "backward", workspace=backward_workspace_bytes)
 def axpy_backward(op: Axpy, call: CudaCall) -> Iterator[Launch]:
-    yield from scale.scale_backward(replace(op.scale, part=op.part), call.renamed(AS_SCALE))
+    yield from scale.scale_backward(replace(op.scale, batch_slice=op.batch_slice), call.renamed(AS_SCALE))
 
 
 @kernel(Axpy, "residual_backward")

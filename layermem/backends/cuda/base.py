@@ -80,12 +80,12 @@ def sums_role(role: str, roles: Collection[str]) -> bool:
     return role in roles or role + CARRY in roles
 
 
-def whole_batch(tensor: Tensor, part: BatchSlice | None) -> Tensor:
-    """The blob of the whole batch, given the blob of the items of `part`."""
-    if part is None:
+def whole_batch(tensor: Tensor, batch_slice: BatchSlice | None) -> Tensor:
+    """The blob of the whole batch, given the blob of the items of `batch_slice`."""
+    if batch_slice is None:
         return tensor
     rows, *others = tensor.shape
-    return replace(tensor, shape=(rows // part.count * part.items, *others))
+    return replace(tensor, shape=(rows // batch_slice.count * batch_slice.items, *others))
 
 
 class Workspace:

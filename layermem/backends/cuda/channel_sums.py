@@ -40,12 +40,12 @@ class Columns:
         """The blob divided at Caffe's `axis`."""
         return cls(*tensor.around(axis))
 
-    def within(self: C, part: BatchSlice | None) -> C:
+    def within(self: C, batch_slice: BatchSlice | None) -> C:
         """The blob of the whole batch, of which this blob is a slice."""
-        if part is None:
+        if batch_slice is None:
             return self
-        each = self.outer // part.count
-        return replace(self, outer=each * part.items, first=each * part.first, here=self.outer)
+        each = self.outer // batch_slice.count
+        return replace(self, outer=each * batch_slice.items, first=each * batch_slice.first, here=self.outer)
 
     @property
     def rows(self) -> int:

@@ -65,7 +65,7 @@ def direct_dgrad(
 
 
 def direct_wgrad(op: Conv | Deconv) -> DirectWgrad:
-    return (DepthwiseWgrad if is_depthwise(op.problem) else GroupedWgrad).of(op.problem, op.part)
+    return (DepthwiseWgrad if is_depthwise(op.problem) else GroupedWgrad).of(op.problem, op.batch_slice)
 
 
 # -- forward and dgrad -------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def wgrad_workspace_bytes(op: Conv | Deconv, roles: Collection[str]) -> int:
 def filters_workspace_bytes(op: Conv | Deconv) -> int:
     if is_direct_wgrad(op.problem):
         return direct_wgrad(op).workspace_bytes
-    return conv_wgrad_workspace_bytes_of(op.problem, op.part)
+    return conv_wgrad_workspace_bytes_of(op.problem, op.batch_slice)
 
 
 def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
@@ -178,7 +178,7 @@ def wgrad_carry_bytes(op: Conv | Deconv, role: str) -> int:
 
 
 def pair_carry_bytes(op: Conv | Deconv, role: str) -> int:
-    if op.part is None:
+    if op.batch_slice is None:
         return 0
     if role == "dw0" and is_direct_wgrad(op.problem):
         return direct_wgrad(op).carry_bytes
@@ -190,7 +190,11 @@ def wgrad_open_bytes(op: Conv | Deconv, role: str) -> int:
 
 
 def pair_open_bytes(op: Conv | Deconv) -> int:
-    return 0 if op.part is None or is_direct_wgrad(op.problem) else conv_wgrad_open_bytes(op.problem, op.part)
+    return (
+        0
+        if op.batch_slice is None or is_direct_wgrad(op.problem)
+        else conv_wgrad_open_bytes(op.problem, op.batch_slice)
+    )
 
 
 def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
@@ -198,12 +202,12 @@ def wgrad_in_place(op: Conv | Deconv, role: str) -> bool:
 
 
 def bias_columns(op: Conv | Deconv) -> Columns:
-    return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps).within(op.part)
+    return Columns.of(op.problem.image if isinstance(op, Deconv) else op.problem.maps).within(op.batch_slice)
 
 
 def narrow_wgrad(op: Conv) -> list[str]:
     """Roles as in fprop; for a slice all blobs, because passed-on windows are gathered from blobs of one type."""
-    return [r"x\d+|dy\d+", *([] if op.part is not None else [r"dy\d+"])]
+    return [r"x\d+|dy\d+", *([] if op.batch_slice is not None else [r"dy\d+"])]
 
 
 @kernel(
@@ -243,7 +247,7 @@ def wgrad(op: Conv | Deconv, call: CudaCall, *, maps: str, image: str) -> Iterat
                 yield from direct_wgrad(op).launches(call["dw0"], dy, x, accumulate, call.workspace, sums, call.suffix)
             else:
                 memory = WgradMemory(call.workspace, sums, call.open("dw0") + i * pair_open_bytes(op))
-                yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], dy, x, accumulate, memory)
+                yield from conv_wgrad_of(op.batch_slice, engine, problem, call["dw0"], dy, x, accumulate, memory)
         if call.sums("dw1"):
             accumulate = i > 0 or call.accumulates("dw1")
             sums = call.carry("dw1", call.workspace) + i * pair_carry_bytes(op, "dw1")

@@ -23,9 +23,9 @@ def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
     yield from dropout(op, call, call["dx0"], call["dy0"], call.accumulates("dx0"))
 
 
-def first_element(part: BatchSlice | None, tensor: Tensor) -> int:
-    """The index, in the whole batch, of the first element of `tensor`, which has the items of `part`."""
-    return 0 if part is None else part.first * (tensor.count // part.count)
+def first_element(batch_slice: BatchSlice | None, tensor: Tensor) -> int:
+    """The index, in the whole batch, of the first element of `tensor`, which has the items of `batch_slice`."""
+    return 0 if batch_slice is None else batch_slice.first * (tensor.count // batch_slice.count)
 
 
 def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
@@ -41,7 +41,7 @@ def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> It
         x=x,
         count=op.x.count,
         accumulate=accumulate,
-        first=first_element(op.part, op.x),
+        first=first_element(op.batch_slice, op.x),
         threshold=op.threshold,
         scale=op.scale,
         stream=op.stream & WORD,

@@ -94,11 +94,13 @@ def embed_forward(op: Embed, call: CudaCall) -> Iterator[Launch]:
 
 
 def bias_columns(op: Embed) -> Columns:
-    return Columns(op.count, op.width).within(op.part)
+    return Columns(op.count, op.width).within(op.batch_slice)
 
 
 def of_whole_batch(op: Embed) -> Embed:
-    return replace(op, index=whole_batch(op.index, op.part), y=whole_batch(op.y, op.part), part=None)
+    return replace(
+        op, index=whole_batch(op.index, op.batch_slice), y=whole_batch(op.y, op.batch_slice), batch_slice=None
+    )
 
 
 def embed_carry_bytes(op: Embed, role: str) -> int:
@@ -111,16 +113,16 @@ def embed_carry_bytes(op: Embed, role: str) -> int:
 
 def table_gradient(op: Embed, call: CudaCall, dy: int, index: int) -> Iterator[Launch]:
     """Compute dw0 from the rows of y at `dy`; the last slice of a batch uses the rows of all slices."""
-    accumulate, part = call.accumulates("dw0"), op.part
-    if part is None:
+    accumulate, batch_slice = call.accumulates("dw0"), op.batch_slice
+    if batch_slice is None:
         yield scatter(op, call, call["dw0"], dy, index, accumulate)
         return
-    whole, first = of_whole_batch(op), op.count // part.count * part.first
+    whole, first = of_whole_batch(op), op.count // batch_slice.count * batch_slice.first
     indices_of_all = call.carry("dw0")
     rows_of_all = indices_of_all + aligned(FLOAT * whole.count)
     yield from copy(indices_of_all + FLOAT * first, index, op.count)
     yield from copy(rows_of_all + FLOAT * first * op.width, dy, op.count * op.width)
-    if part.is_last:
+    if batch_slice.is_last:
         yield scatter(whole, call, call["dw0"], rows_of_all, indices_of_all, accumulate)
 
 

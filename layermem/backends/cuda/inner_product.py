@@ -198,19 +198,21 @@ def wgrad_workspace_bytes(op: InnerProduct, roles: Collection[str]) -> int:
     weights = 0
     if sums_role("dw0", roles):
         parts = split_of(whole_problem(op)).parts
-        weights = conv_wgrad_workspace_bytes_of(conv_problem(op), op.part, parts)
+        weights = conv_wgrad_workspace_bytes_of(conv_problem(op), op.batch_slice, parts)
     bias = bias_columns(op).part_bytes() if sums_role("dw1", roles) else 0
     return x + y + max(weights, bias)
 
 
 def wgrad_carry_bytes(op: InnerProduct, role: str) -> int | None:
-    if op.band is not None and op.part is not None:
+    if op.band is not None and op.batch_slice is not None:
         return None  # conv_wgrad_of gathers contiguous maps only
     return conv_wgrad_carry_bytes(conv_problem(op)) if role == "dw0" else bias_columns(op).carry_bytes()
 
 
 def wgrad_open_bytes(op: InnerProduct, role: str) -> int:
-    return conv_wgrad_open_bytes(conv_problem(op), op.part) if role == "dw0" and op.part is not None else 0
+    return (
+        conv_wgrad_open_bytes(conv_problem(op), op.batch_slice) if role == "dw0" and op.batch_slice is not None else 0
+    )
 
 
 def wgrad_in_place(op: InnerProduct, role: str) -> bool:
@@ -218,7 +220,7 @@ def wgrad_in_place(op: InnerProduct, role: str) -> bool:
 
 
 def bias_columns(op: InnerProduct) -> Columns:
-    return Columns(op.rows, op.outputs).within(op.part)
+    return Columns(op.rows, op.outputs).within(op.batch_slice)
 
 
 @kernel(
@@ -253,7 +255,7 @@ def inner_product_wgrad(op: InnerProduct, call: CudaCall) -> Iterator[Launch]:
                 maps_pitch=pitch_of(op),
             )
             return
-        yield from conv_wgrad_of(op.part, engine, problem, call["dw0"], maps, image, accumulate, memory)
+        yield from conv_wgrad_of(op.batch_slice, engine, problem, call["dw0"], maps, image, accumulate, memory)
     if call.sums("dw1"):
         sums, accumulate = call.carry("dw1", workspace.next), call.accumulates("dw1")
         yield from channel_sums(bias_columns(op), call["dw1"], dy, accumulate, sums, suffix=call.suffix)

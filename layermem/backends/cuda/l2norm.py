@@ -20,7 +20,7 @@ def members(op: L2Norm) -> int:
 
 def scale_columns(op: L2Norm) -> Columns:
     at = Columns(op.x.count, 1) if op.shared else Columns(op.pixels, op.channels)
-    return at.within(op.part)
+    return at.within(op.batch_slice)
 
 
 def norm_launch(function: str, grid: int, op: L2Norm, call: CudaCall, y: int, dy: int, sums: int) -> Launch:

@@ -144,17 +144,17 @@ def parts_workspace_bytes(at: Columns, terms: int) -> int:
     return parts + sum_rows_bytes(Columns(at.parts, terms))
 
 
-def elements(x: Tensor, part: BatchSlice | None) -> Columns:
+def elements(x: Tensor, batch_slice: BatchSlice | None) -> Columns:
     """All elements of x as the rows of one column."""
-    return Columns(x.count, 1).within(part)
+    return Columns(x.count, 1).within(batch_slice)
 
 
 def euclidean_forward_workspace_bytes(op: EuclideanLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.a, op.b) + parts_workspace_bytes(elements(op.a, op.part), 1)
+    return reordered_bytes(op.a, op.b) + parts_workspace_bytes(elements(op.a, op.batch_slice), 1)
 
 
 def euclidean_carry_bytes(op: EuclideanLoss, role: str) -> int:
-    return elements(op.a, op.part).carry_bytes()
+    return elements(op.a, op.batch_slice).carry_bytes()
 
 
 @kernel(EuclideanLoss, "forward", workspace=euclidean_forward_workspace_bytes, carry=euclidean_carry_bytes)
@@ -162,7 +162,7 @@ def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, by = Workspace(call.workspace), normalizer(op.items)
     b, copies = in_order_of(op.a, op.b, call["x1"], workspace)
     yield from copies
-    parts = Parts.of(elements(op.a, op.part), 1, workspace, call.carry("y0"))
+    parts = Parts.of(elements(op.a, op.batch_slice), 1, workspace, call.carry("y0"))
     yield from sum_parts("euclidean_forward", loss_arguments(op.a, call, b, labels(call, call["x1"], 0), by), parts)
     yield from divide_total(parts, call, workspace, by, 0.5)
 
@@ -195,11 +195,11 @@ def euclidean_backward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
 
 
 def sigmoid_forward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
-    return reordered_bytes(op.x, op.target) + parts_workspace_bytes(elements(op.x, op.part), 2)
+    return reordered_bytes(op.x, op.target) + parts_workspace_bytes(elements(op.x, op.batch_slice), 2)
 
 
 def sigmoid_carry_bytes(op: SigmoidCrossEntropyLoss, role: str) -> int:
-    return elements(op.x, op.part).carry_bytes(2)
+    return elements(op.x, op.batch_slice).carry_bytes(2)
 
 
 @kernel(SigmoidCrossEntropyLoss, "forward", workspace=sigmoid_forward_workspace_bytes, carry=sigmoid_carry_bytes)
@@ -219,7 +219,7 @@ def sum_sigmoid(
     """The address of the loss and of the number of counted elements, and the launches that compute them."""
     label_struct = labels(call, target, 0, op.ignore_label)
     arguments = {**loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer)), "x0": x}
-    parts = Parts.of(elements(op.x, op.part), 2, workspace, call.carry("y0"))
+    parts = Parts.of(elements(op.x, op.batch_slice), 2, workspace, call.carry("y0"))
     over_parts = sum_parts("sigmoid_cross_entropy_forward", arguments, parts)
     sums, launches = parts.total(workspace)
     return sums, [*over_parts, *launches]
@@ -229,7 +229,7 @@ def count_targets(
     op: SigmoidCrossEntropyLoss, call: CudaCall, target: int, workspace: Workspace
 ) -> tuple[int, list[Launch]]:
     """The address of the number of counted targets in the whole batch, and the launches that count them."""
-    if op.part is None:
+    if op.batch_slice is None:
         sums, launches = sum_sigmoid(op, call, call["x0"], target, workspace)
         return sums + FLOAT, launches
     whole = of_whole_batch(op)
@@ -239,14 +239,16 @@ def count_targets(
 
 
 def of_whole_batch(op: SigmoidCrossEntropyLoss) -> SigmoidCrossEntropyLoss:
-    return replace(op, x=whole_batch(op.x, op.part), target=whole_batch(op.target, op.part), part=None)
+    return replace(
+        op, x=whole_batch(op.x, op.batch_slice), target=whole_batch(op.target, op.batch_slice), batch_slice=None
+    )
 
 
 def sigmoid_backward_workspace_bytes(op: SigmoidCrossEntropyLoss, roles: Collection[str]) -> int:
     if op.normalizer is not None:
         return reordered_bytes(op.x, op.target)
     whole = of_whole_batch(op)
-    copies = reordered_bytes(whole.x, whole.target) if op.part is not None else 0
+    copies = reordered_bytes(whole.x, whole.target) if op.batch_slice is not None else 0
     return reordered_bytes(op.x, op.target) + copies + parts_workspace_bytes(elements(whole.x, None), 2)
 
 
@@ -303,17 +305,17 @@ def smooth_l1(
 
 
 def smooth_l1_workspace_bytes(op: SmoothL1Loss, roles: Collection[str]) -> int:
-    return parts_workspace_bytes(elements(op.x, op.part), 1)
+    return parts_workspace_bytes(elements(op.x, op.batch_slice), 1)
 
 
 def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
-    return elements(op.x, op.part).carry_bytes()
+    return elements(op.x, op.batch_slice).carry_bytes()
 
 
 @kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes, carry=smooth_l1_carry_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
-    parts = Parts.of(elements(op.x, op.part), 1, workspace, call.carry("y0"))
+    parts = Parts.of(elements(op.x, op.batch_slice), 1, workspace, call.carry("y0"))
     for grid, at in parts.at.runs(parts.open_sums):
         yield smooth_l1(op, call, "forward", grid, parts.address, at, 0, 0)
     yield from divide_total(parts, call, workspace, normalizer(op.items))
@@ -330,7 +332,7 @@ def smooth_l1_backward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
 
 def all_items(op: ItemLoss | ContrastiveLoss) -> int:
     """Items of the whole batch, which the loss is divided by."""
-    return op.items if op.part is None else op.items // op.part.count * op.part.items
+    return op.items if op.batch_slice is None else op.items // op.batch_slice.count * op.batch_slice.items
 
 
 def item_arguments(op: ItemLoss, call: CudaCall, squared: bool) -> StructValues:
@@ -352,16 +354,16 @@ def item_backward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squa
 
 
 def hinge_workspace_bytes(op: HingeLoss, roles: Collection[str]) -> int:
-    return parts_workspace_bytes(elements(op.x, op.part), 1)
+    return parts_workspace_bytes(elements(op.x, op.batch_slice), 1)
 
 
 def hinge_carry_bytes(op: HingeLoss, role: str) -> int:
-    return elements(op.x, op.part).carry_bytes()
+    return elements(op.x, op.batch_slice).carry_bytes()
 
 
 @kernel(HingeLoss, "forward", workspace=hinge_workspace_bytes, carry=hinge_carry_bytes)
 def hinge_forward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
-    yield from item_forward("hinge_forward", op, call, elements(op.x, op.part), op.squared)
+    yield from item_forward("hinge_forward", op, call, elements(op.x, op.batch_slice), op.squared)
 
 
 @kernel(HingeLoss, "backward")
@@ -371,7 +373,7 @@ def hinge_backward(op: HingeLoss, call: CudaCall) -> Iterator[Launch]:
 
 def items_of(op: MultinomialLogisticLoss | ContrastiveLoss) -> Columns:
     """Columns with a row per item."""
-    return Columns(op.items, 1).within(op.part)
+    return Columns(op.items, 1).within(op.batch_slice)
 
 
 def items_carry_bytes(op: MultinomialLogisticLoss | ContrastiveLoss, role: str) -> int:

@@ -117,7 +117,7 @@ def statistics_bytes(op: BatchNorm, roles: Collection[str]) -> int:
 
 
 def units_of(op: BatchNorm) -> Units:
-    return Units.of(op.x).within(op.part)
+    return Units.of(op.x).within(op.batch_slice)
 
 
 def moment_bytes(op: BatchNorm, roles: Collection[str]) -> int:
@@ -284,8 +284,8 @@ def batch_norm_scale_backward(op: BatchNormScale, call: CudaCall) -> Iterator[La
 def carry_bytes(op: BatchNorm | BatchNormScale, role: str) -> int:
     """Bytes of the carry: moments and sums are carried once, and all results are computed from them."""
     if role == "mean":
-        return Units.of(op.x).within(op.part).carry_bytes()
-    return Units.of(op.x).within(op.part).carry_bytes(SUMS, blobs=2) if role == "sums" else 0
+        return Units.of(op.x).within(op.batch_slice).carry_bytes()
+    return Units.of(op.x).within(op.batch_slice).carry_bytes(SUMS, blobs=2) if role == "sums" else 0
 
 
 @kernel(BatchNorm, "statistics", carry=carry_bytes, narrow=FORWARD_BLOBS)

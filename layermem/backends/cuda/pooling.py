@@ -81,7 +81,7 @@ def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Laun
         "StochasticArgs",
         blocks,
         of=pooling,
-        first=first_element(op.part, op.y),
+        first=first_element(op.batch_slice, op.y),
         stream=op.stream & WORD,
         step=call.step_scalars,
     )

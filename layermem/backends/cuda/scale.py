@@ -64,14 +64,14 @@ def bias_forward(op: Bias, call: CudaCall) -> Iterator[Launch]:
 def columns(op: Scale | Bias) -> Columns | None:
     """x as [outer][operand][inner], if the operand lies like that in memory.  For a slice of a batch: the whole batch
     if the sums are over items, otherwise a share of its columns, because one item alone may lie differently."""
-    part = op.part
-    if part is None:
+    batch_slice = op.batch_slice
+    if batch_slice is None:
         return columns_of(op)
     if 0 in op.summed:
         at = columns_of(op)
-        return None if at is None else at.within(part)
-    at = columns_of(replace(op, x=whole_batch(op.x, part)))
-    return None if at is None else replace(at, columns=part.share(at.columns), alike=at.columns)
+        return None if at is None else at.within(batch_slice)
+    at = columns_of(replace(op, x=whole_batch(op.x, batch_slice)))
+    return None if at is None else replace(at, columns=batch_slice.share(at.columns), alike=at.columns)
 
 
 def columns_of(op: Scale | Bias) -> Columns | None:

@@ -93,7 +93,7 @@ def label_bytes(op: SoftmaxLoss | InfogainLoss | Accuracy) -> int:
 
 def rows(op: Scores, terms: int) -> Columns:
     """Columns with `terms` numbers per position of the whole batch."""
-    return Columns(positions(op), terms).within(op.part)
+    return Columns(positions(op), terms).within(op.batch_slice)
 
 
 def rows_workspace_bytes(op: Scores, terms: int) -> int:
@@ -106,7 +106,7 @@ def count_labels(
 ) -> tuple[int, list[Launch]]:
     """The address of the number of counted labels in the whole batch, and the launches that count them."""
     whole, copies = of_whole_batch(op), list[Launch]()
-    if op.part is not None:
+    if op.batch_slice is not None:
         label_struct, copies = labels_in_order(whole, call, workspace, "x1.whole")
     each = workspace.take(FLOAT * positions(whole))
     count = scores(whole, "count_labels", each=each, label_struct=label_struct)
@@ -119,11 +119,13 @@ def count_bytes(op: SoftmaxLoss | InfogainLoss) -> int:
     if op.normalizer is not None:
         return 0
     whole = of_whole_batch(op)
-    return (label_bytes(whole) if op.part is not None else 0) + rows_workspace_bytes(whole, 1)
+    return (label_bytes(whole) if op.batch_slice is not None else 0) + rows_workspace_bytes(whole, 1)
 
 
 def of_whole_batch(op: SoftmaxLoss | InfogainLoss) -> SoftmaxLoss | InfogainLoss:
-    return replace(op, x=whole_batch(op.x, op.part), label=whole_batch(op.label, op.part), part=None)
+    return replace(
+        op, x=whole_batch(op.x, op.batch_slice), label=whole_batch(op.label, op.batch_slice), batch_slice=None
+    )
 
 
 # -- SoftmaxLoss -------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def _update(updates: Sequence[tuple[Update, int, CudaCall]]) -> Launch:
         count=[count for _, count, _ in updates],
         l1=Later(lambda context: context["regularization"] == "L1"),
         clip=Later(lambda context: context["clip"]),
-        part=Later(lambda context: 1 / context["iter_size"]),
+        inverse_iter_size=Later(lambda context: 1 / context["iter_size"]),
         decay=Later(lambda context: context["weight_decay"]),
         momentum=Later(lambda context: context["momentum"]),
         momentum2=Later(lambda context: context["momentum2"]),

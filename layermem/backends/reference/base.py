@@ -49,7 +49,7 @@ class ReferenceCall:
         numbered = (role for role in self.arrays if re.fullmatch(stem + r"\d+", role))
         return [self.arrays[role] for role in sorted(numbered, key=lambda role: int(role[len(stem) :]))]
 
-    def part(self, *roles: str, **others: Array) -> ReferenceCall:
+    def subset(self, *roles: str, **others: Array) -> ReferenceCall:
         """A call with some of these roles and further arrays."""
         arrays = {role: self.arrays[role] for role in roles if role in self.arrays}
         return ReferenceCall({**arrays, **others}, self.context, op=self.op, layer=self.layer)
@@ -66,7 +66,7 @@ def sum_of_items(
     carry it have the bits of the whole.  In a slice, the sum of all items so far."""
     if role + CARRY in call:
         total = call[role + CARRY].view(dtype)[: prod(shape)].reshape(shape)
-        if op.part is not None and op.part.is_first:
+        if op.batch_slice is not None and op.batch_slice.is_first:
             total[...] = 0
     else:
         total = np.zeros(shape, dtype)

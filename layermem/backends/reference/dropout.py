@@ -12,7 +12,7 @@ from layermem.ops import Dropout
 def apply_dropout(op: Dropout, call: ReferenceCall, into: Array, source: Array) -> None:
     """Compute into = source where kept, scaled; 0 elsewhere."""
     into, source = stored(into), stored(source)
-    first = 0 if op.part is None else op.part.first * source.size // op.part.count
+    first = 0 if op.batch_slice is None else op.batch_slice.first * source.size // op.batch_slice.count
     random_words = words(source.size, call.context["seed"], op.stream, call.context["step"], first)
     random_words = random_words.reshape(source.shape)
     into[...] = np.where(random_words >= op.threshold, source * op.scale, 0)

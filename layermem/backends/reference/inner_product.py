@@ -106,5 +106,5 @@ def inner_product_gathered_dgrad(op: InnerProduct, call: ReferenceCall) -> None:
 def inner_product_backward_update(op: InnerProductUpdate, call: ReferenceCall) -> None:
     """Compute wgrad, then the update, with the gradient in a temporary of NumPy."""
     gradient = np.empty_like(call["w0"])
-    inner_product_wgrad(op.product, call.part("x0", "dy0", "dw1", dw0=gradient))
-    update(op.update, call.part("w0", "h0", "h1", dw0=gradient))
+    inner_product_wgrad(op.product, call.subset("x0", "dy0", "dw1", dw0=gradient))
+    update(op.update, call.subset("w0", "h0", "h1", dw0=gradient))

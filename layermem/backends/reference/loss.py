@@ -52,7 +52,7 @@ def write_loss(op: OpRecord, call: ReferenceCall, each: Array, divisor: float) -
 
 def items_of(op: EuclideanLoss | SmoothL1Loss | ItemLoss | ContrastiveLoss) -> int:
     """The number of items of the whole batch."""
-    return op.items if op.part is None else op.part.items
+    return op.items if op.batch_slice is None else op.batch_slice.items
 
 
 def loss_bytes(op: OpRecord, role: str) -> int:

@@ -45,7 +45,7 @@ def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
     if "mean" + CARRY in call:
         total = call["mean" + CARRY].view(np.float64)[: total.size].reshape(total.shape)
     # A Flatten turns an item into several rows.
-    first = 0 if op.part is None else op.part.first * len(x) // op.part.count
+    first = 0 if op.batch_slice is None else op.batch_slice.first * len(x) // op.batch_slice.count
     for number, item in enumerate(x, first):
         mean = item.reshape(op.channels, -1).mean(axis=1)
         squares = ((item.reshape(op.channels, -1) - mean[:, None]) ** 2).sum(axis=1)
@@ -55,7 +55,7 @@ def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
         delta = mean - total[0]
         total[0] += delta / (number + 1)
         total[1] += squares + delta**2 * count * (number / (number + 1))
-    if op.part is not None and not op.part.is_last:
+    if op.batch_slice is not None and not op.batch_slice.is_last:
         return None
     return np.stack([total[0], total[1] / op.per_channel])
 
@@ -117,7 +117,7 @@ def sum_gradients(op: BatchNorm, call: ReferenceCall, dy: Array, y: Array, first
     if "sums" + CARRY in call:
         begin = first_row * op.channels
         total = call["sums" + CARRY].view(np.float64)[begin : begin + total.size].reshape(total.shape)
-    if op.part is not None and op.part.is_first:
+    if op.batch_slice is not None and op.batch_slice.is_first:
         total[...] = 0
     axes = tuple(range(1, dy.ndim - 1))  # the axes of an item
     for terms in zip(dy, dy * y, strict=True):
@@ -148,8 +148,8 @@ def batch_norm_backward(op: BatchNorm, call: ReferenceCall) -> None:
         call["dx0"][...] = call["dy0"] * per_channel(global_inv_std(op, call), call["dy0"])
         return
     whole = {"sums": np.empty((2, op.channels), call["dy0"].dtype)}
-    batch_norm_gradient_sums(op, call.part("x0", "mean", "inv_std", "dy0", **whole))
-    batch_norm_input_gradient(op, call.part("x0", "mean", "inv_std", "dy0", "dx0", **whole))
+    batch_norm_gradient_sums(op, call.subset("x0", "mean", "inv_std", "dy0", **whole))
+    batch_norm_input_gradient(op, call.subset("x0", "mean", "inv_std", "dy0", "dx0", **whole))
 
 
 # ---- BatchNorm, Scale, residual and ReLU in one op -------------------------------------------------------------------
@@ -164,14 +164,14 @@ def finish_scale(op: BatchNormScale, call: ReferenceCall, y: Array) -> None:
 @kernel(BatchNormScale, "forward")
 def batch_norm_scale_forward(op: BatchNormScale, call: ReferenceCall) -> None:
     y = np.empty_like(call["x0"])
-    batch_norm_forward(op.norm, call.part("x0", "w0", "w1", "w2", "mean", "inv_std", y0=y))
+    batch_norm_forward(op.norm, call.subset("x0", "w0", "w1", "w2", "mean", "inv_std", y0=y))
     finish_scale(op, call, y)
 
 
 @kernel(BatchNormScale, "recompute")
 def batch_norm_scale_recompute(op: BatchNormScale, call: ReferenceCall) -> None:
     y = np.empty_like(call["x0"])
-    batch_norm_recompute(op.norm, call.part("x0", "mean", "inv_std", y0=y))
+    batch_norm_recompute(op.norm, call.subset("x0", "mean", "inv_std", y0=y))
     finish_scale(op, call, y)
 
 
@@ -205,16 +205,16 @@ def batch_norm_scale_gradient_sums(op: BatchNormScale, call: ReferenceCall) -> N
 def batch_norm_scale_input_gradient(op: BatchNormScale, call: ReferenceCall) -> None:
     y = normalized(call["x0"], call["mean"], call["inv_std"])
     between = gradient_behind_relu(op, call, y) * per_channel(call["w3"], y)
-    batch_norm_input_gradient(op.norm, call.part("x0", "mean", "inv_std", "sums", "dx0", dy0=between))
+    batch_norm_input_gradient(op.norm, call.subset("x0", "mean", "inv_std", "sums", "dx0", dy0=between))
 
 
 @kernel(BatchNormScale, "backward")
 def batch_norm_scale_backward(op: BatchNormScale, call: ReferenceCall) -> None:
     reads = ("x0", "mean", "inv_std", "w3", "w4", "dy0")
     whole = {"sums": np.empty((2, op.norm.channels), call["dy0"].dtype)}
-    batch_norm_scale_gradient_sums(op, call.part(*reads, "dw3", "dw4", **whole))
+    batch_norm_scale_gradient_sums(op, call.subset(*reads, "dw3", "dw4", **whole))
     if "dx0" in call:
-        batch_norm_scale_input_gradient(op, call.part(*reads, "dx0", **whole))
+        batch_norm_scale_input_gradient(op, call.subset(*reads, "dx0", **whole))
 
 
 @kernel(MovingAverage, "average")

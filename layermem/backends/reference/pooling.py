@@ -91,7 +91,7 @@ def stochastic_pool_forward(op: StochasticPool, call: ReferenceCall) -> None:
         y[...] = np.where(total > 0, squares / np.where(total > 0, total, 1), 0)
         return
     random = np.empty(y.shape, x.dtype)
-    first = 0 if op.part is None else op.part.first * y.size // op.part.count
+    first = 0 if op.batch_slice is None else op.batch_slice.first * y.size // op.batch_slice.count
     drawn = words(y.size, call.context["seed"], op.stream, call.context["step"], first)
     stored(random)[...] = (drawn.astype(x.dtype) * x.dtype.type(2.0**-32)).reshape(op.y.stored)
     threshold, partial = random * total, np.zeros(y.shape, x.dtype)

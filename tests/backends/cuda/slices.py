@@ -23,11 +23,11 @@ GRADIENTS = ("dx", "dw")
 OF_THE_WHOLE = ("items", "normalizer")  # fields that a slice's record takes from that of the whole batch
 
 
-def slice_record(record: OpRecord, whole: OpRecord, part: BatchSlice) -> OpRecord:
+def slice_record(record: OpRecord, whole: OpRecord, batch_slice: BatchSlice) -> OpRecord:
     """The record of a slice, from that of a batch of its items."""
     names = {each.name for each in fields(record)} & set(OF_THE_WHOLE)
     own = {} if isinstance(record, ContrastiveLoss) else {name: getattr(whole, name) for name in names}
-    return replace(record, part=part, **own)
+    return replace(record, batch_slice=batch_slice, **own)
 
 
 @dataclass
@@ -112,21 +112,23 @@ class Slices:
         how = {"accumulates": added, "context": CONTEXT, "way": self.way, "storage": self.storage if narrow else ""}
         run_op(record, step.step, {**reads, **want}, **how)
         carries: dict[str, np.ndarray] = {}
-        sliced = [slice_record(record_of(small, its_step), record, part) for small, its_step, part in slices]
-        for small, its_step, part in slices:
-            its_record = slice_record(record_of(small, its_step), record, part)
+        sliced = [
+            slice_record(record_of(small, its_step), record, batch_slice) for small, its_step, batch_slice in slices
+        ]
+        for small, its_step, batch_slice in slices:
+            its_record = slice_record(record_of(small, its_step), record, batch_slice)
             operands: dict[str, np.ndarray] = {}
             for role, array in ({**reads, **got}).items():
                 shape, of_slice = Run(layer).tensor(role).stored, Run(small).tensor(role).stored
                 if shape != of_slice:
-                    each = shape[0] // part.items
-                    operands[role] = array[each * part.first : each * (part.first + part.count)]
+                    each = shape[0] // batch_slice.items
+                    operands[role] = array[each * batch_slice.first : each * (batch_slice.first + batch_slice.count)]
                 elif role in got:
                     for suffix, bytes_of in ((CARRY, cuda_kernels.carry_bytes), (OPEN, cuda_kernels.open_bytes)):
                         size = max(bytes_of(each, step.step, role) or 0 for each in sliced)
                         if size:
                             operands[role + suffix] = carries.setdefault(role + suffix, memory.bytes(size))
-                    if part.is_last:
+                    if batch_slice.is_last:
                         operands[role] = array
                         if self.overlaid and cuda_kernels.sums_in_place(its_record, step.step, role):
                             operands[role] = got[role] = operands[role + CARRY].view(array.dtype).reshape(array.shape)
@@ -137,7 +139,7 @@ class Slices:
             only_read = [
                 (operands[role + CARRY], operands[role + CARRY].tobytes())
                 for role in written
-                if part.is_last and role + CARRY in operands and role not in added and not self.overlaid
+                if batch_slice.is_last and role + CARRY in operands and role not in added and not self.overlaid
                 if cuda_kernels.sums_in_place(its_record, step.step, role)
             ]
             run_op(its_record, step.step, operands, **how)

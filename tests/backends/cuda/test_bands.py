@@ -105,4 +105,4 @@ def test_a_band_is_learned_with_the_bits_of_the_whole(rng):
 
 def test_slices_of_the_batch_do_not_sum_a_band_here():
     (_, band), _ = bands_of(product(4, 12, 132))
-    assert cuda_kernels.carry_bytes(replace(band, part=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None
+    assert cuda_kernels.carry_bytes(replace(band, batch_slice=BatchSlice(0, 2, 4)), "wgrad", "dw0") is None

@@ -115,7 +115,7 @@ def test_slices_of_the_batch_have_the_bits_of_the_whole(inner, outputs, rng):
     y, dx = own.forward(op, own.x, own.w, own.bias), own.dgrad(op, own.dy, own.w, own.empty_dx())
     for first, count in ((0, 2), (2, 4)):
         its = slice(first, first + count)
-        part = replace(product(count, inner, outputs), part=BatchSlice(first, count, 6))
+        part = replace(product(count, inner, outputs), batch_slice=BatchSlice(first, count, 6))
         assert whole_rows(part) == 6
         rows = own.stored(own.x[its])
         assert own.forward(part, rows, own.w, own.bias).tobytes() == y[its].tobytes()
@@ -125,7 +125,7 @@ def test_slices_of_the_batch_have_the_bits_of_the_whole(inner, outputs, rng):
 
 def test_a_slice_has_the_parts_of_the_whole_batch():
     whole, alone = product(4096, 4096, 4096), product(64, 4096, 4096)
-    part = replace(alone, part=BatchSlice(64, 64, 4096))
+    part = replace(alone, batch_slice=BatchSlice(64, 64, 4096))
     assert forward_parts(alone).number > 1 and dgrad_parts(alone).number > 1
     assert forward_parts(part) == forward_parts(whole) and dgrad_parts(part) == dgrad_parts(whole)
 
@@ -152,7 +152,7 @@ def test_the_workspace_holds_the_parts_of_the_rows_at_hand():
     forward, dgrad = (cuda_kernels.workspace_bytes(op, step, roles) for step, roles in ROLES.items())
     assert forward == 4 * forward_parts(op).number * 64 * 4096
     assert (dgrad_parts(op).number, dgrad) == (1, 0)
-    part = replace(product(16, 25088, 4096), part=BatchSlice(16, 16, 64))
+    part = replace(product(16, 25088, 4096), batch_slice=BatchSlice(16, 16, 64))
     assert cuda_kernels.workspace_bytes(part, "forward", ROLES["forward"]) == forward // 4
 
 

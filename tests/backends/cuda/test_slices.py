@@ -86,9 +86,9 @@ def test_gradients_are_added_when_they_are_complete(images, monkeypatch):
 def test_slices_carry_the_gradient_and_at_most_one_open_split(images, each, carried, is_open, monkeypatch):
     cut(monkeypatch, images)
     problem = record_of(*convolution("64 windows", each)).problem
-    part = BatchSlice(0, each, 12)
+    batch_slice = BatchSlice(0, each, 12)
     assert conv_wgrad_carry_bytes(problem) == carried * problem.filter.nbytes
-    assert conv_wgrad_open_bytes(problem, part) == is_open * aligned(problem.filter.nbytes)
+    assert conv_wgrad_open_bytes(problem, batch_slice) == is_open * aligned(problem.filter.nbytes)
 
 
 def convolution(name: str, images: int) -> tuple[Layer, Step]:
@@ -108,8 +108,8 @@ def test_windows_of_a_stage_are_carried_only_where_a_slice_ends_within_one(monke
 def test_a_slice_of_one_split_is_one_launch(monkeypatch):
     """The product adds it to what is carried; of several splits sum_parts adds them."""
     cut(monkeypatch, 4)
-    problem, part = record_of(*convolution("64 windows", 4)).problem, BatchSlice(4, 4, 12)
-    its = WgradSlice.of(problem, part)
+    problem, batch_slice = record_of(*convolution("64 windows", 4)).problem, BatchSlice(4, 4, 12)
+    its = WgradSlice.of(problem, batch_slice)
     assert len(list(its.wgrad(ENGINES["fp32"], 0, 0, 0, False))) == 1 and its.workspace_bytes == 0
     last = WgradSlice.of(problem, BatchSlice(8, 4, 12))
     assert len(list(last.wgrad(ENGINES["fp32"], 0, 0, 0, False))) == 2
@@ -208,12 +208,12 @@ def sliceable() -> Iterator[OpCase]:
         of_four = case.of_items(4)
         if of_four is None or case.normalized or case.residual or case.relu or case.saved or case.phase != TRAIN:
             continue
-        layer, part = of_four.layer(), BatchSlice(0, 1, 4)
+        layer, batch_slice = of_four.layer(), BatchSlice(0, 1, 4)
         wants = wants_of(layer)
         steps = [first_step(layer, wants), *layer.backward(wants)]
         sums = [(record_of(layer, step), step, record_of(layer, step).over_items(step.step)) for step in steps]
         if any("mask" in step.writes or along.refusal for _, step, along in sums) or any(
-            cuda_kernels.carry_bytes(replace(record, part=part), step.step, role) is None
+            cuda_kernels.carry_bytes(replace(record, batch_slice=batch_slice), step.step, role) is None
             for record, step, along in sums
             for role in along.sums & set(step.writes)
         ):

@@ -64,7 +64,7 @@ def has_parts(op: InnerProduct) -> bool:
 
 def whole_rows(op: InnerProduct) -> int:
     """Rows of all items of the batch."""
-    return op.rows if op.part is None else op.rows // op.part.count * op.part.items
+    return op.rows if op.batch_slice is None else op.rows // op.batch_slice.count * op.batch_slice.items
 
 
 def forward_parts(op: InnerProduct) -> Parts:

@@ -66,12 +66,12 @@ class ImageSlice:
     images: int
 
     @classmethod
-    def of(cls: type[Slice], problem: ConvProblem, part: BatchSlice | None) -> Slice:
-        """The images of `problem`, which are those of `part`, one or more for each item; or of the whole batch."""
-        if part is None:
+    def of(cls: type[Slice], problem: ConvProblem, batch_slice: BatchSlice | None) -> Slice:
+        """The images of `problem`: those of `batch_slice`, one or more for each item; or of the whole batch."""
+        if batch_slice is None:
             return cls(problem, 0, problem.n)
-        each = problem.n // part.count
-        return cls(problem, each * part.first, each * part.items)
+        each = problem.n // batch_slice.count
+        return cls(problem, each * batch_slice.first, each * batch_slice.items)
 
     @property
     def end(self) -> int:

@@ -276,15 +276,19 @@ def conv_wgrad_carry_bytes(problem: ConvProblem) -> int:
     return FLOAT * problem.filter.count
 
 
-def conv_wgrad_open_bytes(problem: ConvProblem, part: BatchSlice) -> int:
-    """Bytes of the open sums between slices; `problem` has the images of `part`."""
-    *_, nbytes = WgradSlice.of(problem, part).open_addresses()
+def conv_wgrad_open_bytes(problem: ConvProblem, batch_slice: BatchSlice) -> int:
+    """Bytes of the open sums between slices; `problem` has the images of `batch_slice`."""
+    *_, nbytes = WgradSlice.of(problem, batch_slice).open_addresses()
     return nbytes
 
 
-def conv_wgrad_workspace_bytes_of(problem: ConvProblem, part: BatchSlice | None, parts: int = 0) -> int:
+def conv_wgrad_workspace_bytes_of(problem: ConvProblem, batch_slice: BatchSlice | None, parts: int = 0) -> int:
     """Bytes of the workspace; `parts` as for conv_wgrad_workspace_bytes."""
-    return conv_wgrad_workspace_bytes(problem, parts) if part is None else WgradSlice.of(problem, part).workspace_bytes
+    return (
+        conv_wgrad_workspace_bytes(problem, parts)
+        if batch_slice is None
+        else WgradSlice.of(problem, batch_slice).workspace_bytes
+    )
 
 
 class WgradMemory(NamedTuple):
@@ -296,7 +300,7 @@ class WgradMemory(NamedTuple):
 
 
 def conv_wgrad_of(
-    part: BatchSlice | None,
+    batch_slice: BatchSlice | None,
     engine: Engine,
     problem: ConvProblem,
     dw: int,
@@ -305,9 +309,9 @@ def conv_wgrad_of(
     accumulate: bool,
     memory: WgradMemory,
 ) -> Iterator[Launch]:
-    """conv_wgrad of the images of `part`, if that is given: then only the last slice writes dw."""
-    if part is None:
+    """conv_wgrad of the images of `batch_slice`, if that is given: then only the last slice writes dw."""
+    if batch_slice is None:
         yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace)
     else:
-        its = replace(WgradSlice.of(problem, part), **memory._asdict())
+        its = replace(WgradSlice.of(problem, batch_slice), **memory._asdict())
         yield from its.wgrad(engine, dw, maps, image, accumulate)
