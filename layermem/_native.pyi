@@ -148,16 +148,16 @@ class LowerSetPlanner:
     ) -> None: ...
     @property
     def lower_sets(self) -> int: ...
-    def may_fit(self, budget_bytes: int, time_limit: float = 0.0, family: str | None = None) -> bool: ...
-    def minimum(self, time_limit: float = 0.0, family: str | None = None) -> ChainReport: ...
+    def may_fit(self, budget_bytes: int, step_seconds: float = 0.0, family: str | None = None) -> bool: ...
+    def minimum(self, step_seconds: float = 0.0, family: str | None = None) -> ChainReport: ...
     @property
     def proven_infeasible(self) -> bool: ...
     @property
-    def searched_seconds(self) -> float: ...
+    def searched_step_seconds(self) -> float: ...
     def segment(self, lower: int, upper: int) -> dict[str, float]: ...
     def sets(self) -> list[list[int]]: ...
     def solve(
-        self, budget_bytes: int, objective: str = "time", time_limit: float = 0.0, family: str | None = None
+        self, budget_bytes: int, objective: str = "time", step_seconds: float = 0.0, family: str | None = None
     ) -> ChainReport | None: ...
     @property
     def truncated(self) -> bool: ...
@@ -246,18 +246,18 @@ class SearchSettings:
     hottest: float
     hottest_peak: float
     improve_rounds: int
-    improve_work: int
+    improve_steps: int
     improved_mixed: int
     improved_walks: int
     least_blocks: int
     levels: list[float]
-    lower_walk_work: int
+    lower_walk_steps: int
     lower_walks: int
     mixed_exponents: int
-    mixed_fit_work: int
+    mixed_fit_steps: int
     mixed_halvings: int
-    mixed_improve_work: int
-    mixed_walk_work: int
+    mixed_improve_steps: int
+    mixed_walk_steps: int
     much_less: float
     repair_candidates: int
     repair_depth: int
@@ -268,7 +268,7 @@ class SearchSettings:
     walk_halvings: int
     walk_highest: float
     walk_lowest: float
-    walk_work: int
+    walk_steps: int
 
 class StepBounds:
     def __init__(self, d2h: float, h2d: float) -> None: ...
@@ -342,7 +342,7 @@ def place(
     end: NDArray[np.int64],
     size: NDArray[np.int64],
     align: int = 256,
-    time_limit: float = 1.0,
+    step_seconds: float = 1.0,
     floor: int = 0,
     fixed: NDArray[np.int64] | None = None,
     target: int = 0,

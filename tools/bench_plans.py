@@ -99,7 +99,7 @@ NEITHER_BETTER = (
     "host, MiB",
 )
 MIB = 2**20
-PLACE_SECONDS = 120.0
+PLACE_STEP_SECONDS = 120.0
 
 
 def mib(nbytes: float) -> str:
@@ -292,12 +292,12 @@ class PlacementStep:
         self.path = GraphStep.folder / settings["problem"]
 
     def result(self, name: str) -> str | None:
-        """Seconds until every interval has an offset within the capacity, or "-" after PLACE_SECONDS."""
+        """Seconds until every interval has an offset within the capacity, or "-" after PLACE_STEP_SECONDS."""
         if name != "place, s":
             return None
         begin, end, size = np.loadtxt(self.path, np.int64, delimiter=",", skiprows=1, usecols=(1, 2, 3)).T.copy()
         capacity = int(self.path.name.split(".")[1])
-        placement = _native.place(begin, end, size, align=1, time_limit=PLACE_SECONDS, target=capacity)
+        placement = _native.place(begin, end, size, align=1, step_seconds=PLACE_STEP_SECONDS, target=capacity)
         offset = placement.offsets
         for i in range(len(size)):
             beside = (begin < end[i]) & (begin[i] < end) & (offset < offset[i] + size[i]) & (offset[i] < offset + size)

@@ -19,7 +19,7 @@ import subprocess
 STEP_LINE = re.compile(r"Iteration: \d+ forward-backward time: ([\d.e+]+) ms")
 
 
-def step_seconds(log: str) -> list[float]:
+def seconds_per_step(log: str) -> list[float]:
     """The time of each step in the output of `caffe time`."""
     return [float(milliseconds) / 1e3 for milliseconds in STEP_LINE.findall(log)]
 
@@ -43,7 +43,7 @@ def main() -> None:
         env={**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
         check=False,
     )
-    seconds = step_seconds(ended.stdout)
+    seconds = seconds_per_step(ended.stdout)
     if ended.returncode or len(seconds) != options.steps:
         raise SystemExit(f"{ended.stdout}caffe ended with {ended.returncode} after {len(seconds)} steps")
     peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

@@ -213,7 +213,8 @@ class BudgetSearch:
     def _fastest_of_rungs(self, budget_bytes: int, best: Program) -> Program:
         """`best`, or the strategy's program for a smaller budget if that is faster; it may take the whole budget."""
         enough: float | None = None
-        for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_work // max(1, len(self.graph.ops) ** 2)):
+        op_pairs = max(1, len(self.graph.ops) ** 2)
+        for rung in rungs_below(budget_bytes // ALIGN * ALIGN, SETTINGS.rung_op_pairs // op_pairs):
             if enough is None:
                 enough = SETTINGS.near_ratio * self._least_seconds(budget_bytes)
             if best.seconds <= enough:

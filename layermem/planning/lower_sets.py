@@ -45,7 +45,7 @@ from layermem.planning.sublinear_search import sublinear_candidates
 from layermem.utils.units import aligned
 
 FAMILIES = ("approx", "extended", "exact")  # each includes the one before it
-LAST_SECONDS = 1e-6  # of a question when no time remains
+LAST_STEP_SECONDS = 1e-6  # of a question when no time remains
 
 
 def lower_set_plan(
@@ -111,14 +111,14 @@ class LowerSetPlanner:
         return with_later_slices(self.graph, segments)
 
     def solve(
-        self, budget_bytes: int, objective: str = "time", most_seconds: float = inf
+        self, budget_bytes: int, objective: str = "time", step_seconds: float = inf
     ) -> _native.ChainReport | None:
         """The chain with the least recomputation within these bytes of activations and gradients, or None.  With
         objective "memory" it is the chain with the most, whose few large segments may need fewer bytes than the model
-        counts. After `most_seconds`, counted in steps, the answer is the best chain of a smaller family, or None."""
-        key = max(budget_bytes, 0), objective, most_seconds
+        counts. After `step_seconds` the answer is the best chain of a smaller family, or None."""
+        key = max(budget_bytes, 0), objective, step_seconds
         if key not in self._chains:
-            limit = min(most_seconds, self._time_limit())
+            limit = min(step_seconds, self._next_step_seconds())
             self._chains[key] = self.native.solve(*key[:2], limit, self.family)
         return self._chains[key]
 
@@ -137,7 +137,7 @@ class LowerSetPlanner:
         if nbytes <= self.least_bytes:
             return False
         most_of_model = ceil((nbytes - self.persistent_bytes) / SETTINGS.least_of_minimum) - 1
-        return self.native.may_fit(most_of_model, self._time_limit(), self.family)
+        return self.native.may_fit(most_of_model, self._next_step_seconds(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
         """Whether no plan needs much less than `nbytes`."""
@@ -181,7 +181,7 @@ class LowerSetPlanner:
         request = budget_bytes - self.persistent_bytes
         # A search without a result takes longer than this question, which is needless if a known chain fits.
         is_known = any(each.live_bytes <= budget_bytes for each in self._sublinear_candidates(evaluator))
-        if not is_known and not self.native.may_fit(request, self._time_limit(), self.family):
+        if not is_known and not self.native.may_fit(request, self._next_step_seconds(), self.family):
             return None
         for _ in range(SETTINGS.request_tries):
             chain = self.solve(request)
@@ -250,7 +250,7 @@ class LowerSetPlanner:
         return self.quick_candidates
 
     def _least_chain(self) -> _native.ChainReport:
-        return self.native.minimum(self._time_limit(), self.family)
+        return self.native.minimum(self._next_step_seconds(), self.family)
 
     def _requests(self, least: _native.ChainReport) -> Iterator[tuple[int, int]]:
         """Bytes of the model from its minimum on, each with the fewest bytes that the plan of a new chain can need
@@ -282,11 +282,11 @@ class LowerSetPlanner:
             return None
         return lower_set_planner(self.graph, self.costs, FAMILIES[index - 1], evaluator, self.hints, self)
 
-    def _time_limit(self) -> float:
-        """Seconds for the next question: a share of the remaining time, so that later questions have some, and never 0,
+    def _next_step_seconds(self) -> float:
+        """Step seconds for the next question: a share of the rest, so that later questions have some, and never 0,
         which would mean no limit."""
-        remaining = max(SETTINGS.all_chains_seconds - self.native.searched_seconds, 0.0)
-        return SETTINGS.one_chain_share * remaining + LAST_SECONDS
+        remaining = max(SETTINGS.all_chains_step_seconds - self.native.searched_step_seconds, 0.0)
+        return SETTINGS.one_chain_share * remaining + LAST_STEP_SECONDS
 
     # -- the native graph ------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Limits and thresholds of the search for plans: every number that was chosen by trial.
 
-Work is counted, never timed, so one input has one plan on every machine.  A limit in seconds applies to work that is
-counted in steps.  `native` has the numbers of the search in native code (native/planning/setting_list.h).  If a
-mechanism is off at some value of its number, tests plan with that value (tests/planning/test_settings.py).
+Work is counted, never timed, so one input has one plan on every machine.  A limit in step seconds is a number of steps:
+those of a slow core in so many seconds.  `native` has the numbers of the search in native code
+(native/planning/setting_list.h).  If a mechanism is off at some value of its number, tests plan with that value
+(tests/planning/test_settings.py).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class Settings:
     near_ratio: float = 1.02  # times the lower bound: a program this close to it is not improved further
     rungs_per_octave: int = 32  # steps per octave of a fixed ladder of budgets
     rungs: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16)  # rungs that are tried, counted from the budget down
-    rung_work: int = 60_000  # limit of (ops of a step)^2 times rungs: long steps try none
+    rung_op_pairs: int = 60_000  # limit of the pairs of ops of a step times rungs: long steps try none
 
     # ---- offsets (schedule/place.py)
-    place_seconds: float = 1.0  # limit of the search for the offsets of a program
-    place_limited_seconds: float = 0.1  # with a copy limit: a lower limit gains more than a longer search
+    place_step_seconds: float = 1.0  # limit of the search for the offsets of a program
+    place_limited_step_seconds: float = 0.1  # with a copy limit: a lower limit gains more than a longer search
     joined_divisors: tuple[int, ...] = (64, 32, 16)  # 1/divisor of the live bytes stays free, if necessary
 
     # ---- optional fusions (fusion_search.py)
@@ -40,7 +41,7 @@ class Settings:
 
     # ---- plans that recompute and offload (strategies/auto.py)
     chains: int = 8  # of lower sets, for budgets between the user's and one without recomputation
-    chain_seconds: float = 0.1  # limit of each (native/planning/recompute/deadline.h)
+    chain_step_seconds: float = 0.1  # limit of each (native/planning/recompute/deadline.h)
     least_link_share: float = 0.01  # of the budget: a link that copies less per step is ignored
     hopeless_ratio: float = 1.5  # times the ops' own: a plan this slow cannot become the fastest
     nearly_ratio: float = 1.05  # times the best plan's: a plan this close may become faster
@@ -72,7 +73,7 @@ class Settings:
     near_least_ratio: float = 1 + 1 / 512  # times the model's least chain: plans hardly ever need less
     least_of_minimum: float = 0.985  # of the model's minimum: no plan needs less
     least_of_model: float = 0.97  # of the model's bytes of a chain: its plan hardly needs less
-    all_chains_seconds: float = 20.0  # limit of all questions to one planner, seldom reached
+    all_chains_step_seconds: float = 20.0  # limit of all questions to one planner, seldom reached
     one_chain_share: float = 0.5  # of the rest of this limit: the most that one question takes
 
     # ---- batch slices and bands of rows (slice_search.py, slice_candidates.py)

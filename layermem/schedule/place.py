@@ -34,18 +34,19 @@ def place(
     *,
     persistent: PersistentOffsets = PersistentOffsets(),
     target_bytes: int = 0,
-    seconds: float | None = None,
+    step_seconds: float | None = None,
 ) -> Schedule:
     """Return `lowered` with offsets, and with the waits that make it safe to share bytes across streams.
 
     persistent    offsets of the persistent buffers; all others lie above them
     target_bytes  a peak that ends the search (a budget); 0 requests the smallest
-    seconds       limit of the search, counted in steps (native/planning/placement/step_budget.h)
+    step_seconds  limit of the search (native/planning/placement/step_budget.h)
     """
-    if seconds is None:
-        seconds = SETTINGS.place_limited_seconds if lowered.plan.copy_limit_bytes else SETTINGS.place_seconds
-    device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, seconds=seconds)
-    host = assign_offsets(lowered.residencies, persistent, host=True, seconds=seconds)
+    if step_seconds is None:
+        limited, unlimited = SETTINGS.place_limited_step_seconds, SETTINGS.place_step_seconds
+        step_seconds = limited if lowered.plan.copy_limit_bytes else unlimited
+    device = assign_offsets(lowered.residencies, persistent, target_bytes=target_bytes, step_seconds=step_seconds)
+    host = assign_offsets(lowered.residencies, persistent, host=True, step_seconds=step_seconds)
     placed = [r.placed_at((host if r.host else device).offset[r.id]) for r in lowered.residencies]
     placed = place_workspaces(lowered.instructions, placed, persistent.device_bytes, device.peak_bytes)
     instructions = with_dependencies(lowered.instructions, placed)
@@ -83,7 +84,7 @@ def assign_offsets(
     *,
     host: bool = False,
     target_bytes: int = 0,
-    seconds: float = SETTINGS.place_seconds,
+    step_seconds: float = SETTINGS.place_step_seconds,
 ) -> ArenaOffsets:
     """Return offsets for the residencies on the device, or for those in the host arena."""
     fixed, floor = (persistent.host, persistent.host_bytes) if host else (persistent.device, persistent.device_bytes)
@@ -101,7 +102,7 @@ def assign_offsets(
         blocks.append([r.begin, r.end, r.nbytes, fixed.get(r.buffer, -1)])
     begin, end, size, offset = np.array(blocks, np.int64).reshape(-1, 4).T.copy()
     placement = _native.place(
-        begin, end, size, align=ALIGN, time_limit=seconds, floor=floor, fixed=offset, target=target_bytes
+        begin, end, size, align=ALIGN, step_seconds=step_seconds, floor=floor, fixed=offset, target=target_bytes
     )
     offsets = placement.offsets.tolist()
     return ArenaOffsets(

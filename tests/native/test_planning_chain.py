@@ -157,6 +157,6 @@ def test_without_bottlenecks_and_with_values_that_hints_drop_there_is_no_plan():
 
 def planner_without_walks(values, dropped=()):
     settings = SearchSettings()
-    settings.walk_work = 0
+    settings.walk_steps = 0
     count = len(values.order) // 2
     return NestedPlanner(values.layout, values.order, list(range(count)), dropped, count, 0, settings)

@@ -78,7 +78,7 @@ def test_the_least_budget_keeps_what_was_found_when_the_time_is_up():
     planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
     limit, peaks, done = 1e-9, [], False
     while not done:
-        found = planner.minimum(time_limit=limit)
+        found = planner.minimum(step_seconds=limit)
         peaks, done, limit = [*peaks, found.model_peak_bytes], found.proven_optimal, 8 * limit
     assert len(peaks) > 2 and peaks == sorted(peaks, reverse=True)
     assert peaks[0] > peaks[-1] == proven.model_peak_bytes and proven.proven_optimal
@@ -88,8 +88,8 @@ def test_a_limit_counts_steps_so_that_an_interrupted_search_gives_the_same_answe
     answers = set()
     for _ in range(3):
         planner = LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact")
-        found = planner.minimum(time_limit=2e-4)
-        chain = planner.solve(found.model_peak_bytes, time_limit=2e-4)
+        found = planner.minimum(step_seconds=2e-4)
+        chain = planner.solve(found.model_peak_bytes, step_seconds=2e-4)
         answers.add((found.model_peak_bytes, found.proven_optimal, str(found.lower_sets), str(chain.lower_sets)))
     assert len(answers) == 1 and not found.proven_optimal
 
@@ -98,11 +98,11 @@ def test_a_limit_counts_steps_so_that_an_interrupted_search_gives_the_same_answe
 def test_a_search_out_of_time_gives_the_best_it_knows_and_does_not_call_it_proven():
     minimum, planner = minimum_of_wide()
     budget = minimum.model_peak_bytes
-    hasty = planner.solve(budget, time_limit=1e-9)
+    hasty = planner.solve(budget, step_seconds=1e-9)
     assert hasty.model_peak_bytes <= budget and not hasty.proven_optimal
     calm = planner.solve(budget)
     assert calm.proven_optimal and calm.recompute_time <= hasty.recompute_time
-    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").solve(budget, time_limit=1e-9) is None
+    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").solve(budget, step_seconds=1e-9) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -119,4 +119,4 @@ def test_a_chain_may_fit_from_the_least_peak_of_its_family_on(seed, name):
 
 def test_a_chain_may_fit_while_a_limit_leaves_that_open():
     least = minimum_of_wide()[0].model_peak_bytes
-    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").may_fit(least - 1, time_limit=1e-9)
+    assert LowerSetPlanner(graph(20, WIDE + DIAMOND), family="exact").may_fit(least - 1, step_seconds=1e-9)

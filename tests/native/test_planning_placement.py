@@ -167,7 +167,7 @@ def test_a_hole_that_every_greedy_rule_leaves_is_closed_by_the_search():
     intervals = [a, b, c, d, e]
     p = place(intervals)
     assert (p.height, p.method) == (4, "search")
-    assert place(intervals, time_limit=0).height == 5
+    assert place(intervals, step_seconds=0).height == 5
     assert not collisions(intervals, p)
 
 
@@ -191,7 +191,7 @@ def dissection(count, seed, side=1024):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_square_cut_into_a_hundred_intervals_is_put_together_again_without_a_gap(seed):
     intervals = dissection(100, seed)
-    greedy = place(intervals, time_limit=0)
+    greedy = place(intervals, step_seconds=0)
     p = place(intervals)
     assert p.height == p.max_live == 1024 < greedy.height
     assert not collisions(intervals, p)
@@ -224,7 +224,7 @@ def test_a_thousand_intervals_of_any_length_do_not_collide_either():
     end = begin + np.where(random.random(1000) < 0.7, random.integers(1, 60, 1000), random.integers(1, 5000, 1000))
     intervals = list(zip(begin.tolist(), end.tolist(), random.integers(1, 1000, 1000).tolist()))
     for limit in (0, 0.1):
-        p = place(intervals, time_limit=limit)
+        p = place(intervals, step_seconds=limit)
         assert not collisions_at(begin, intervals, p)
         assert p.height >= p.max_live == live_bytes(intervals)
 
@@ -241,7 +241,7 @@ def test_short_intervals_far_from_the_peak_tick_fit_around_those_that_are_alive_
 
 def test_the_same_intervals_get_the_same_offsets_every_time():
     intervals = dissection(150, seed=9)
-    first, second = place(intervals, time_limit=0.3), place(intervals, time_limit=0.3)
+    first, second = place(intervals, step_seconds=0.3), place(intervals, step_seconds=0.3)
     assert first.offsets.tolist() == second.offsets.tolist()
     assert first.method == second.method
 
@@ -277,7 +277,7 @@ def test_ctrl_c_ends_a_search_at_once():
     started = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            place(intervals, time_limit=60)
+            place(intervals, step_seconds=60)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -288,7 +288,7 @@ def test_ctrl_c_ends_a_search_at_once():
 def test_other_threads_run_while_one_searches():
     done = threading.Event()
     intervals = hard_to_place()
-    worker = threading.Thread(target=lambda: (place(intervals, time_limit=0.5), done.set()))
+    worker = threading.Thread(target=lambda: (place(intervals, step_seconds=0.5), done.set()))
     worker.start()
     turns = 0
     while not done.is_set():

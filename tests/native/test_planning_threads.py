@@ -14,7 +14,7 @@ planner = LowerSetPlanner(graph, "extended", "live")
 """
 
 SEARCH_AND_EVALUATE = """
-search = threading.Thread(target=lambda: planner.minimum(time_limit=0.5))
+search = threading.Thread(target=lambda: planner.minimum(step_seconds=0.5))
 search.start()
 costs = [planner.segment(0, planner.lower_sets - 1) for _ in range(50)]
 search.join()
@@ -23,9 +23,9 @@ assert all(cost == costs[0] for cost in costs)
 
 SEARCH_BESIDE_PYTHON = """
 sys.setswitchinterval(1e6)  # the main thread keeps the GIL
-search = threading.Thread(target=lambda: planner.minimum(time_limit=0.2), daemon=True)
+search = threading.Thread(target=lambda: planner.minimum(step_seconds=0.2), daemon=True)
 search.start()
-while not planner.searched_seconds:
+while not planner.searched_step_seconds:
     pass
 """
 

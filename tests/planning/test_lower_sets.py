@@ -154,4 +154,4 @@ def test_what_is_below_the_bound_is_not_searched():
     net = chain(8)
     planner, job = planner_of(net), ArenaPlanner([net], a_second_each(net))
     assert not planner.may_need_less(planner.least_bytes, job)
-    assert planner.plan_within(planner.least_bytes - 1, "", job) is None and not planner.native.searched_seconds
+    assert planner.plan_within(planner.least_bytes - 1, "", job) is None and not planner.native.searched_step_seconds

@@ -22,7 +22,7 @@ def schedule_of(seed, *, most=8):
     graph = random_graph(rng, rng.randint(1, most))
     layout = Layout(graph, random_costs(rng, graph))
     plan = random_plan(rng, graph)
-    return place(lower(layout, plan), seconds=0.0), rng
+    return place(lower(layout, plan), step_seconds=0.0), rng
 
 
 @pytest.mark.samples(4)

@@ -108,7 +108,7 @@ def test_a_written_schedule_reads_back_as_it_was(block):
         rng = random.Random(seed)
         net = random_graph(rng, rng.randint(1, 10))
         plan = random_plan(rng, net)
-        schedule = place(lower(Layout(net, random_costs(rng, net)), plan), seconds=0.0)
+        schedule = place(lower(Layout(net, random_costs(rng, net)), plan), step_seconds=0.0)
         assert parse(text(schedule), net, plan) == schedule, seed
 
 

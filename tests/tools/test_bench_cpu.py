@@ -9,7 +9,7 @@ import pytest
 
 from layermem.backends.cpu import CpuDevice
 from tools.bench_cpu import PLANS, measure_costs, net_of, report_of
-from tools.caffe_peer import step_seconds
+from tools.caffe_peer import seconds_per_step
 from tools.cpu.contestants import (
     CAFFE,
     LAYERMEM,
@@ -196,7 +196,7 @@ def test_the_steps_of_caffe_are_read_from_its_log():
     log = """I1 caffe.cpp:1] Iteration: 1 forward-backward time: 1200 ms.
 I1 caffe.cpp:1] Iteration: 2 forward-backward time: 1.5e+06 ms.
 I1 caffe.cpp:1] Average Forward-Backward: 1500 ms."""
-    assert step_seconds(log) == [1.2, 1500.0]
+    assert seconds_per_step(log) == [1.2, 1500.0]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@
 SETTING(int, walk_halvings, 8)       // budgets of walks that are bisected for each pair of exponents
 SETTING(double, walk_lowest, 0.6)    // least budget of a walk, times the one asked for; most needs are met above it
 SETTING(double, walk_highest, 1.25)  // most: a walk's own count of bytes may be this far above the exact one
-SETTING(int64_t, walk_work, 160'000'000)    // steps of all walks for one budget, some tenths of a second
-SETTING(size_t, improved_walks, 6)          // results from which needless recomputations are removed
-SETTING(int64_t, improve_work, 80'000'000)  // steps of these removals
-SETTING(size_t, bisected_exponents, 5)      // pairs for which the fewest bytes of a walk are always bisected
-SETTING(double, much_less, 0.998)           // times the fewest bytes so far: other pairs have to fit these first
+SETTING(int64_t, walk_steps, 160'000'000)    // steps of all walks for one budget, some tenths of a second
+SETTING(size_t, improved_walks, 6)           // results from which needless recomputations are removed
+SETTING(int64_t, improve_steps, 80'000'000)  // steps of these removals
+SETTING(size_t, bisected_exponents, 5)       // pairs for which the fewest bytes of a walk are always bisected
+SETTING(double, much_less, 0.998)            // times the fewest bytes so far: other pairs have to fit these first
 SETTING(int, lower_walks, 16)  // walks below the fewest bytes for each pair: one may succeed where more failed
-SETTING(int64_t, lower_walk_work, 10'000'000)  // steps of these
+SETTING(int64_t, lower_walk_steps, 10'000'000)  // steps of these
 
 // ---- the dynamic program over blocks (nested/chain_program.h)
 SETTING(double, blocks_from, 0.02)    // of the ops' seconds: where walks recompute less, the program has little to gain
@@ -30,13 +30,13 @@ SETTING(size_t, mixed_exponents, 5)                         // pairs that are wa
 SETTING(int, mixed_halvings, 5)                             // budgets of walks for each
 SETTING(size_t, fitted_per_level, 2)                        // plans per level that offloads make fit
 SETTING(size_t, improved_mixed, 3)                          // plans that are improved
-SETTING(double, hopeless, 1.08)                  // times the best plan's seconds: a slower one is not made to fit
-SETTING(int64_t, mixed_walk_work, 20'000'000)    // steps of the walks
-SETTING(int64_t, mixed_fit_work, 8'000'000)      // steps of making plans fit
-SETTING(int64_t, mixed_improve_work, 8'000'000)  // steps of improving them
-SETTING(size_t, tried_per_peak, 8)               // offloads measured for one peak, those of most bytes x ops first
-SETTING(int, improve_rounds, 4)                  // over all changes: a further one seldom gains
-SETTING(double, chain_ratio, 4)                  // an exchange takes along at most so many times its own recomputation
+SETTING(double, hopeless, 1.08)                   // times the best plan's seconds: a slower one is not made to fit
+SETTING(int64_t, mixed_walk_steps, 20'000'000)    // steps of the walks
+SETTING(int64_t, mixed_fit_steps, 8'000'000)      // steps of making plans fit
+SETTING(int64_t, mixed_improve_steps, 8'000'000)  // steps of improving them
+SETTING(size_t, tried_per_peak, 8)                // offloads measured for one peak, those of most bytes x ops first
+SETTING(int, improve_rounds, 4)                   // over all changes: a further one seldom gains
+SETTING(double, chain_ratio, 4)                   // an exchange takes along at most so many times its own recomputation
 
 // ---- annealing (nested/polish.h)
 SETTING(double, hottest, 0.5)  // first temperature, in mean seconds of a recomputation; a fifth of it at the end

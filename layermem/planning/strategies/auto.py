@@ -241,7 +241,7 @@ class _Search:
         return [request for request in requests if SETTINGS.least_of_model * request <= available_bytes]
 
     def _chain_within(self, request: int) -> _native.ChainReport | None:
-        return self._lower_sets.solve(request, most_seconds=SETTINGS.chain_seconds)
+        return self._lower_sets.solve(request, step_seconds=SETTINGS.chain_step_seconds)
 
     def _recomputing_plans(self) -> Iterator[Plan]:
         """Plans that recompute, from as much as the budget requires to little."""

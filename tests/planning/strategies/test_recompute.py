@@ -124,7 +124,7 @@ def test_the_limit_of_steps_holds_for_all_questions_together(monkeypatch):
     """One planner answers every budget; a question may take half of what the ones before it left."""
 
     def search(limit):
-        change(monkeypatch, all_chains_seconds=limit)
+        change(monkeypatch, all_chains_step_seconds=limit)
         (graphs, costs), questions = random_job(5), []
         arena_planner = ArenaPlanner(graphs, costs)
         planner = lower_sets.lower_set_planner(graphs[0], costs, "exact", arena_planner, Hints())
@@ -133,7 +133,7 @@ def test_the_limit_of_steps_holds_for_all_questions_together(monkeypatch):
         whole = ask("liveness", (graphs, costs), None)[0]
         for share in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
             ask("recompute-exact", (graphs, costs), int(whole * share), arena_planner=arena_planner)
-        return planner.native.searched_seconds, len(questions)
+        return planner.native.searched_step_seconds, len(questions)
 
     searched, _ = search(20.0)
     limit = searched / 4

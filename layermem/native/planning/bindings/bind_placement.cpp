@@ -39,11 +39,11 @@ PlacementRequest make_request(const Array& begin, const Array& end, const Array&
     return request;
 }
 
-Placement place_arrays(const Array& begin, const Array& end, const Array& size, Bytes align, Seconds time_limit,
+Placement place_arrays(const Array& begin, const Array& end, const Array& size, Bytes align, Seconds step_seconds,
                        Bytes floor, const std::optional<Array>& fixed, Bytes target) {
     PlacementRequest request = make_request(begin, end, size, align);
     if (fixed) request.fixed = to_vector(*fixed, "fixed");
-    request.time_limit = time_limit;
+    request.step_seconds = step_seconds;
     request.floor = floor;
     request.target = target;
     // No Python object is touched from here on, except by raise_pending_signals, which takes the GIL itself.
@@ -92,13 +92,13 @@ void bind_placement(py::module_& m) {
         .def_readonly("method", &Placement::method, "which algorithm produced the offsets")
         .def_readonly("seconds", &Placement::seconds)
         .def("__repr__", &describe);
-    m.def("place", &place_arrays, "begin"_a, "end"_a, "size"_a, "align"_a = 256, "time_limit"_a = 1.0, "floor"_a = 0,
+    m.def("place", &place_arrays, "begin"_a, "end"_a, "size"_a, "align"_a = 256, "step_seconds"_a = 1.0, "floor"_a = 0,
           "fixed"_a = py::none(), "target"_a = 0,
           R"(Offsets in one arena for half-open tick intervals [begin, end) of `size` bytes.
 
 begin, end, size   int64 arrays of one length; size 0 and begin == end are allowed and conflict with nothing
 align              offsets are multiples of it, sizes are rounded up to it
-time_limit         seconds of search when the greedy rules miss the bound; counted in steps, so that the same
+step_seconds       limit of the search when the greedy rules miss the bound; counted in steps, so that the same
                    input gives the same offsets on any machine; 0 is greedy only
 floor              least offset of an interval without a fixed offset
 fixed              int64 array: the offset an interval must have, or -1

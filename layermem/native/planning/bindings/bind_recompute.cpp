@@ -153,18 +153,18 @@ Family family_of(const SharedPlanner& p, const MaybeFamily& family) {
     return family ? parse(*family, kFamilyWords, "family") : p.planner().family();
 }
 
-std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std::string& objective, Seconds time_limit,
-                                 const MaybeFamily& family) {
-    return p.solve(budget_bytes, parse(objective, kObjectiveWords, "objective"), family_of(p, family), time_limit,
+std::optional<ChainReport> solve(SharedPlanner& p, Bytes budget_bytes, const std::string& objective,
+                                 Seconds step_seconds, const MaybeFamily& family) {
+    return p.solve(budget_bytes, parse(objective, kObjectiveWords, "objective"), family_of(p, family), step_seconds,
                    raise_pending_signals);
 }
 
-ChainReport minimum(SharedPlanner& p, Seconds time_limit, const MaybeFamily& family) {
-    return p.minimum(family_of(p, family), time_limit, raise_pending_signals);
+ChainReport minimum(SharedPlanner& p, Seconds step_seconds, const MaybeFamily& family) {
+    return p.minimum(family_of(p, family), step_seconds, raise_pending_signals);
 }
 
-bool may_fit(SharedPlanner& p, Bytes budget_bytes, Seconds time_limit, const MaybeFamily& family) {
-    return p.may_fit(budget_bytes, family_of(p, family), time_limit, raise_pending_signals);
+bool may_fit(SharedPlanner& p, Bytes budget_bytes, Seconds step_seconds, const MaybeFamily& family) {
+    return p.may_fit(budget_bytes, family_of(p, family), step_seconds, raise_pending_signals);
 }
 
 py::dict segment(SharedPlanner& p, SetIndex lower, SetIndex upper) {
@@ -187,21 +187,21 @@ void bind_planner(py::module_& m) {
         .def(py::init(&make_planner), "graph"_a, "family"_a = "extended", "model"_a = "live",
              "max_sets"_a = size_t{200000}, "ends"_a = py::none(),
              "ends: the nodes at which a segment may end; all by default.")
-        .def("solve", &solve, "budget_bytes"_a, "objective"_a = "time", "time_limit"_a = 0.0, "family"_a = py::none(),
+        .def("solve", &solve, "budget_bytes"_a, "objective"_a = "time", "step_seconds"_a = 0.0, "family"_a = py::none(),
              Release(),
-             "The best plan within `budget_bytes`, or None if there is none (or none was found in `time_limit` "
-             "seconds; 0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).  "
+             "The best plan within `budget_bytes`, or None if there is none (or none was found in `step_seconds`; "
+             "0: no limit).  objective: time (least recomputation) or memory (most, the paper's rule).  "
              "family: "
              "the planner's own, or one within it.")
-        .def("minimum", &minimum, "time_limit"_a = 0.0, "family"_a = py::none(), Release(),
+        .def("minimum", &minimum, "step_seconds"_a = 0.0, "family"_a = py::none(), Release(),
              "A plan of the least peak; its model_peak_bytes is the least feasible budget if proven_optimal.")
-        .def("may_fit", &may_fit, "budget_bytes"_a, "time_limit"_a = 0.0, "family"_a = py::none(), Release(),
-             "Whether a chain may need at most `budget_bytes`; without a time_limit, whether one does.")
+        .def("may_fit", &may_fit, "budget_bytes"_a, "step_seconds"_a = 0.0, "family"_a = py::none(), Release(),
+             "Whether a chain may need at most `budget_bytes`; without `step_seconds`, whether one does.")
         .def_property_readonly(
             "proven_infeasible", [](const SharedPlanner& p) { return p.planner().proven_infeasible(); },
             "The last solve() returned None because no chain of the family fits.")
-        .def_property_readonly("searched_seconds", &SharedPlanner::searched,
-                               "Of all searches so far, as time_limit counts them: steps, not the clock.")
+        .def_property_readonly("searched_step_seconds", &SharedPlanner::searched,
+                               "Of all searches so far: steps, not the clock.")
         .def_property_readonly(
             "lower_sets", [](const SharedPlanner& p) { return p.planner().sets().size(); },
             "How many lower sets the family has.")

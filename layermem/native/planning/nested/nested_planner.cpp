@@ -54,7 +54,7 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
     if (last_walked_.budget_bytes == budget_bytes && last_walked_.work_percent == work_percent)
         return last_walked_.plans;
     Walked walked{budget_bytes, work_percent, {}};
-    const int64_t walks_end = work() + settings_.walk_work / 100 * work_percent;
+    const int64_t walks_end = work() + settings_.walk_steps / 100 * work_percent;
     for (const Exponents& exponents : kExponents) {
         auto low = static_cast<double>(budget_bytes) * settings_.walk_lowest,
              high = static_cast<double>(budget_bytes) * settings_.walk_highest;
@@ -99,7 +99,7 @@ std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vec
     std::stable_sort(fitting.begin(), fitting.end(), [](const NestedPlan& a, const NestedPlan& b) {
         return a.recompute_seconds < b.recompute_seconds;
     });
-    const int64_t improve_end = work() + settings_.improve_work / 100 * work_percent;
+    const int64_t improve_end = work() + settings_.improve_steps / 100 * work_percent;
     std::optional<NestedPlan> best;
     for (size_t i = 0; i < std::min(fitting.size(), settings_.improved_walks); ++i) {
         auto is_same = [&](const NestedPlan& other) { return other.order == fitting[i].order; };
@@ -221,19 +221,19 @@ std::optional<MixedPlan> NestedPlanner::mixed_plan(Bytes budget_bytes, const std
     for (bool from_blocks : {false, true})
         for (const auto& levels : {settings_.levels, settings_.high_levels}) {
             if (!fitting.empty()) break;
-            const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_work;
+            const int64_t walks_end = walk.steps() + search.work() + settings_.mixed_walk_steps;
             if (from_blocks)
                 chain_within(levels);
             else
                 for (double level : levels) walk_within(level * static_cast<double>(budget_bytes), walks_end);
             std::stable_sort(drafts.begin(), drafts.end(), is_quicker);
             drafts.erase(std::unique(drafts.begin(), drafts.end(), is_same), drafts.end());
-            const int64_t fits_end = search.work() + settings_.mixed_fit_work;
+            const int64_t fits_end = search.work() + settings_.mixed_fit_steps;
             for (double level : levels) fit_quickest(level * static_cast<double>(budget_bytes), fits_end);
         }
     std::stable_sort(fitting.begin(), fitting.end(), is_quicker);
     std::optional<Draft> best;
-    const int64_t improve_end = search.work() + settings_.mixed_improve_work;
+    const int64_t improve_end = search.work() + settings_.mixed_improve_steps;
     for (size_t i = 0; i < std::min(fitting.size(), settings_.improved_mixed); ++i) {
         Draft improved = search.improve(std::move(fitting[i]), budget_bytes, improve_end, interrupt);
         if (!best || improved.seconds < best->seconds) best = std::move(improved);
@@ -247,7 +247,7 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
     auto take = [&](NestedPlan measured) {
         if (!least || measured.live_bytes < least->live_bytes) least = std::move(measured);
     };
-    const int64_t end = work() + settings_.walk_work;
+    const int64_t end = work() + settings_.walk_steps;
     auto all = walk_.run(measure(order_).live_bytes * 2, kExponents[0]);  // evicts what must be, and nothing else
     if (!all) return measure(order_);
     take(measure(std::move(*all)));
@@ -275,7 +275,7 @@ NestedPlan NestedPlanner::minimum(const Interrupt& interrupt) {
         lowest = std::min(lowest, bisect(high, kExponents[i]));
     }
     // A walk that fails within some bytes may succeed within fewer.
-    const int64_t lower_end = std::min(end, work() + settings_.lower_walk_work);
+    const int64_t lower_end = std::min(end, work() + settings_.lower_walk_steps);
     for (CostOf cost_of : {CostOf::kSeconds, CostOf::kOps})
         for (const Exponents& exponents : kExponents)
             for (int i = 0; i < settings_.lower_walks && work() < lower_end; ++i)

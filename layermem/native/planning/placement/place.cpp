@@ -131,7 +131,7 @@ Placement place(const PlacementRequest& request, const Poll& poll) {
     validate(request);
     IndexedProblem indexed = build_problem(request);
     reject_overlapping_fixed(indexed);
-    StepBudget budget(request.time_limit, poll);
+    StepBudget budget(request.step_seconds, poll);
     NamedSolution best = solve(indexed.problem, budget);
 
     Placement placement;

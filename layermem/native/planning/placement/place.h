@@ -25,7 +25,7 @@ struct PlacementRequest {
     Bytes align = 256;             // offsets are multiples of it, sizes are rounded up to it
     Bytes floor = 0;               // least offset of a residency that is not fixed; rounded up to align
     Bytes target = 0;              // the search stops at any height up to this; 0: the least height
-    Seconds time_limit = 1.0;      // of search; counted in steps, so that every machine gets the same offsets
+    Seconds step_seconds = 1.0;    // limit of the search (step_budget.h)
 };
 
 struct Placement {

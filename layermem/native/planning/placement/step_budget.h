@@ -1,5 +1,5 @@
-// The limit of a search, in counted steps: the same input gives the same offsets on a fast and on a slow machine, idle
-// or busy.
+// The limit of a search in step seconds, which are counted steps: the same input gives the same offsets on a fast and on
+// a slow machine, idle or busy.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class StepBudget {
     static constexpr double kStepsPerSecond = 250e6;            // of a slow core; a step is one residency inspected
     static constexpr int64_t kPollInterval = int64_t{1} << 20;  // steps
 
-    StepBudget(Seconds time_limit, const Poll& poll)
-        : poll_(poll), limit_(static_cast<int64_t>(time_limit * kStepsPerSecond)) {}
+    StepBudget(Seconds step_seconds, const Poll& poll)
+        : poll_(poll), limit_(static_cast<int64_t>(step_seconds * kStepsPerSecond)) {}
 
     // Counts `steps`; false once the limit is reached.
     bool spend(int64_t steps) {

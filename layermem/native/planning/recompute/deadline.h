@@ -1,7 +1,7 @@
 // The end of a long search: after a number of steps, or when the caller interrupts it.
 //
-// A limit is in seconds of a slow core, counted in steps: the same input gives the same answer on every machine, idle or
-// busy.  The clock decides only how often the caller is polled.
+// A limit is in step seconds, those of a slow core, which are counted in steps: the same input gives the same answer on
+// every machine, idle or busy.  The clock decides only how often the caller is polled.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,12 @@ class Deadline {
     static constexpr double kStepsPerSecond = 2e6;  // a step is one edge inspected
     static constexpr int64_t kExactSteps = 8;       // of the exact cost of an edge
 
-    // A `limit` of 0 means none.  `interrupt` is called at most a hundred times a second and may throw.
-    explicit Deadline(Seconds limit = 0, std::function<void()> interrupt = {})
+    // A limit of 0 `step_seconds` means none.  `interrupt` is called at most a hundred times a second and may throw.
+    explicit Deadline(Seconds step_seconds = 0, std::function<void()> interrupt = {})
         : begin_(Clock::now()),
           next_poll_(begin_),
-          limit_(limit > 0 ? static_cast<int64_t>(limit * kStepsPerSecond) : std::numeric_limits<int64_t>::max()),
+          limit_(step_seconds > 0 ? static_cast<int64_t>(step_seconds * kStepsPerSecond)
+                                  : std::numeric_limits<int64_t>::max()),
           interrupt_(std::move(interrupt)) {}
 
     // Cheap enough for inner loops: the clock is read once in kCallsPerPoll calls.
@@ -34,7 +35,7 @@ class Deadline {
         if (++calls_ % kCallsPerPoll == 0) poll();
         if (used_ > limit_) throw Exceeded{};
     }
-    // Returns the work that counts towards the limit.
+    // Returns the work that counts towards the limit, in step seconds.
     Seconds used() const { return static_cast<Seconds>(used_) / kStepsPerSecond; }
     Seconds elapsed() const { return std::chrono::duration<Seconds>(Clock::now() - begin_).count(); }
 

@@ -24,29 +24,29 @@ SharedPlanner::SharedPlanner(StepGraph graph, Family family, liveness::Model mod
     : planner_(finish(std::move(graph)), family, model, max_sets, ends ? &*ends : nullptr) {}
 
 std::optional<ChainReport> SharedPlanner::solve(Bytes budget_bytes, Objective objective, Family upto,
-                                                Seconds time_limit, const Interrupt& interrupt) {
+                                                Seconds step_seconds, const Interrupt& interrupt) {
     require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
-    Deadline deadline(time_limit, interrupt);
+    Deadline deadline(step_seconds, interrupt);
     auto plan = planner_.solve(budget_bytes, objective, upto, deadline);
     searched_ = searched_ + deadline.used();
     if (!plan) return std::nullopt;
     return report(std::move(*plan), deadline);
 }
 
-ChainReport SharedPlanner::minimum(Family upto, Seconds time_limit, const Interrupt& interrupt) {
+ChainReport SharedPlanner::minimum(Family upto, Seconds step_seconds, const Interrupt& interrupt) {
     require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
-    Deadline deadline(time_limit, interrupt);
+    Deadline deadline(step_seconds, interrupt);
     auto plan = planner_.minimum(upto, deadline);
     searched_ = searched_ + deadline.used();
     return report(std::move(plan), deadline);
 }
 
-bool SharedPlanner::may_fit(Bytes budget_bytes, Family upto, Seconds time_limit, const Interrupt& interrupt) {
+bool SharedPlanner::may_fit(Bytes budget_bytes, Family upto, Seconds step_seconds, const Interrupt& interrupt) {
     require_family(upto);
     const std::lock_guard<std::mutex> lock(mutex_);
-    Deadline deadline(time_limit, interrupt);
+    Deadline deadline(step_seconds, interrupt);
     const bool may_fit = planner_.may_fit(budget_bytes, upto, deadline);
     searched_ = searched_ + deadline.used();
     return may_fit;

@@ -38,18 +38,18 @@ class SharedPlanner {
     SharedPlanner(StepGraph graph, Family family, liveness::Model model, size_t max_sets,
                   const std::optional<std::vector<Node>>& ends);
 
-    // A `time_limit` of 0 means none.  An `upto` larger than the planner's family throws std::invalid_argument.
-    std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Family upto, Seconds time_limit,
+    // A limit of 0 `step_seconds` means none.  An `upto` larger than the planner's family throws std::invalid_argument.
+    std::optional<ChainReport> solve(Bytes budget_bytes, Objective objective, Family upto, Seconds step_seconds,
                                      const Interrupt& interrupt);
-    ChainReport minimum(Family upto, Seconds time_limit, const Interrupt& interrupt);
+    ChainReport minimum(Family upto, Seconds step_seconds, const Interrupt& interrupt);
     // Returns whether a chain may fit in `budget_bytes`: true if the limit comes first.
-    bool may_fit(Bytes budget_bytes, Family upto, Seconds time_limit, const Interrupt& interrupt);
+    bool may_fit(Bytes budget_bytes, Family upto, Seconds step_seconds, const Interrupt& interrupt);
     // Throws std::out_of_range unless the first set lies inside the second.
     SegmentReport segment(SetIndex lower, SetIndex upper);
 
     std::vector<std::vector<Node>> members_of_sets() const;
     const LowerSetPlanner& planner() const { return planner_; }
-    // Returns the seconds of all searches so far, counted in steps like their limits.
+    // Returns the step seconds of all searches so far.
     Seconds searched() const { return searched_; }
 
   private:
