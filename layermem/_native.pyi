@@ -197,7 +197,7 @@ class NestedPlanner:
         self,
         budget_bytes: int,
         starts: Sequence[Sequence[int]],
-        work_percent: int = 100,
+        steps_share: float = 1.0,
         edits: int = 0,
         is_free: bool = False,
     ) -> NestedPlan | None: ...

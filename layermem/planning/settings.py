@@ -59,7 +59,7 @@ class Settings:
     graph_edits_per_value: int = 1_500
     edits_of_order: int = 20  # times as many to lower the peak of an order: each costs a third
     large_graph_values: int = 600
-    graph_work_percent: int = 50  # share of the native search's limits there, since annealing improves its plan
+    graph_steps_share: float = 0.5  # of the steps of the native search there, since annealing improves its plan
 
     # ---- chains of lower sets (lower_sets.py)
     time_units: int = 1000  # per forward pass: fine enough to rank, coarse enough to be quick

@@ -50,7 +50,7 @@ OFF = {
     "graph_edits_per_value": 0,
     "edits_of_order": 0,
     "large_graph_values": 1,
-    "graph_work_percent": 0,
+    "graph_steps_share": 0.0,
     "time_units": 1,
     "most_nodes": 1,
     "groups": 1,

@@ -57,8 +57,8 @@ class NestedPlanner:
 
     def plan(self, budget_bytes: int, starts: Iterable[Sequence[Action]] = ()) -> NestedResult | None:
         """The plan with the least recomputation found within the budget, at most that of each start."""
-        work_percent, edits = SETTINGS.graph_work_percent, edits_of(len(self.evictable))
-        found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], work_percent, edits)
+        steps_share, edits = SETTINGS.graph_steps_share, edits_of(len(self.evictable))
+        found = self.native.plan(budget_bytes, [self._ops(start) for start in starts], steps_share, edits)
         return None if found is None else self._result(found.order)
 
     def minimum(self) -> NestedResult:

@@ -32,7 +32,7 @@ def plan_order(graph: NodeLinkGraph, budget_bytes: int) -> list[int] | None:
     splits = [split_order(each, budget_bytes) for each in {lowest.order: lowest, graph.order: graph}.values()]
     starts = [[ops[node] for node in split] for split in splits if split is not None]
     planner = _native.NestedPlanner(native, order, list(range(len(ops))), [], len(ops), 0, SETTINGS.native)
-    found = planner.plan(budget_bytes, starts, SETTINGS.graph_work_percent, edits, True)
+    found = planner.plan(budget_bytes, starts, SETTINGS.graph_steps_share, edits, True)
     return None if found is None else [nodes[op] for op in found.order]
 
 

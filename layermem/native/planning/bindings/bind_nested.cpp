@@ -35,11 +35,11 @@ struct SharedNestedPlanner {
 };
 
 std::optional<NestedPlan> plan_nested(SharedNestedPlanner& shared, Bytes budget_bytes,
-                                      const std::vector<std::vector<OpId>>& starts, int64_t work_percent, int64_t edits,
+                                      const std::vector<std::vector<OpId>>& starts, double steps_share, int64_t edits,
                                       bool is_free) {
     const ReleaseGil unlocked;
     const std::lock_guard<std::mutex> locked(shared.mutex);
-    return shared.planner.plan(budget_bytes, starts, work_percent, edits, is_free, raise_pending_signals);
+    return shared.planner.plan(budget_bytes, starts, steps_share, edits, is_free, raise_pending_signals);
 }
 
 void walk_nested(SharedNestedPlanner& shared, Bytes budget_bytes) {
@@ -130,10 +130,10 @@ void bind_nested(py::module_& m) {
              py::arg_v("settings", SearchSettings(), "..."),
              "order: every op once; evictable: buffers that may be recomputed; dropped: those that are evicted before "
              "position drop_at whatever the budget; overlays: mask of the kinds allowed.")
-        .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "work_percent"_a = 100, "edits"_a = 0,
+        .def("plan", &plan_nested, "budget_bytes"_a, "starts"_a, "steps_share"_a = 1.0, "edits"_a = 0,
              "is_free"_a = false,
              "The plan with the least recomputation that was found, or None; starts are orders to improve on; "
-             "work_percent: of the usual limits of the search; edits: that annealing of the best plan tries; is_free: "
+             "steps_share: of the usual steps of the search; edits: that annealing of the best plan tries; is_free: "
              "it may also change the order of first runs.")
         .def("walk", &walk_nested, "budget_bytes"_a,
              "Does what plan() begins with, before its starts are known: with the same budget it is quick then.")

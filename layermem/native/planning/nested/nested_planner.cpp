@@ -18,7 +18,7 @@ constexpr Exponents kExponents[] = {{2, 2}, {2, 1}, {1, 1}, {2, 3}, {1, 2}, {3, 
                                     {4, 1}, {3, 0}, {0, 0}, {0, 3}, {1, 4}, {4, 0}, {0, 4}};
 constexpr int64_t kPositionSteps = 25;  // work of measuring one position, in steps of a walk
 
-Bytes times(Bytes bytes, double factor) { return static_cast<Bytes>(static_cast<double>(bytes) * factor); }
+int64_t times(int64_t number, double factor) { return static_cast<int64_t>(static_cast<double>(number) * factor); }
 
 }  // namespace
 
@@ -49,12 +49,11 @@ NestedPlan NestedPlanner::measure(std::vector<OpId> order) {
     return result;
 }
 
-const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t work_percent,
+const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, double steps_share,
                                                      const Interrupt& interrupt) {
-    if (last_walked_.budget_bytes == budget_bytes && last_walked_.work_percent == work_percent)
-        return last_walked_.plans;
-    Walked walked{budget_bytes, work_percent, {}};
-    const int64_t walks_end = work() + settings_.walk_steps / 100 * work_percent;
+    if (last_walked_.budget_bytes == budget_bytes && last_walked_.steps_share == steps_share) return last_walked_.plans;
+    Walked walked{budget_bytes, steps_share, {}};
+    const int64_t walks_end = work() + times(settings_.walk_steps, steps_share);
     for (const Exponents& exponents : kExponents) {
         auto low = static_cast<double>(budget_bytes) * settings_.walk_lowest,
              high = static_cast<double>(budget_bytes) * settings_.walk_highest;
@@ -87,19 +86,19 @@ const std::vector<NestedPlan>& NestedPlanner::walked(Bytes budget_bytes, int64_t
 }
 
 std::optional<NestedPlan> NestedPlanner::plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                              int64_t work_percent, int64_t edits, bool is_free,
+                                              double steps_share, int64_t edits, bool is_free,
                                               const Interrupt& interrupt) {
     std::vector<NestedPlan> fitting;
     for (const auto& start : starts) {
         NestedPlan measured = measure(start);
         if (measured.live_bytes <= budget_bytes) fitting.push_back(std::move(measured));
     }
-    const std::vector<NestedPlan>& plans = walked(budget_bytes, work_percent, interrupt);
+    const std::vector<NestedPlan>& plans = walked(budget_bytes, steps_share, interrupt);
     fitting.insert(fitting.end(), plans.begin(), plans.end());
     std::stable_sort(fitting.begin(), fitting.end(), [](const NestedPlan& a, const NestedPlan& b) {
         return a.recompute_seconds < b.recompute_seconds;
     });
-    const int64_t improve_end = work() + settings_.improve_steps / 100 * work_percent;
+    const int64_t improve_end = work() + times(settings_.improve_steps, steps_share);
     std::optional<NestedPlan> best;
     for (size_t i = 0; i < std::min(fitting.size(), settings_.improved_walks); ++i) {
         auto is_same = [&](const NestedPlan& other) { return other.order == fitting[i].order; };

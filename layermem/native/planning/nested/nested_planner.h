@@ -43,12 +43,12 @@ class NestedPlanner {
     NestedPlanner& operator=(const NestedPlanner&) = delete;
 
     // Returns the plan with the least recomputation that was found within the budget, or none.  `starts` are orders of
-    // other planners, which are candidates too.  `work_percent` scales the usual limits of the search; `edits` limits
+    // other planners, which are candidates too.  The search takes at most `steps_share` of its usual steps; `edits` limits
     // the annealing of the best plan, which may also change the order of first runs if it `is_free`.
-    std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts,
-                                   int64_t work_percent, int64_t edits, bool is_free, const Interrupt& interrupt);
+    std::optional<NestedPlan> plan(Bytes budget_bytes, const std::vector<std::vector<OpId>>& starts, double steps_share,
+                                   int64_t edits, bool is_free, const Interrupt& interrupt);
     // Returns the fitting results of walks and of the dynamic program, the starts of plan(); the last are cached.
-    const std::vector<NestedPlan>& walked(Bytes budget_bytes, int64_t work_percent, const Interrupt& interrupt);
+    const std::vector<NestedPlan>& walked(Bytes budget_bytes, double steps_share, const Interrupt& interrupt);
     // Returns the quickest plan that was found within the budget, copies to the host included, or none.  Candidates
     // that take longer than `limit_seconds`, those of a known plan, before they are improved are skipped.  The starts
     // are walks and `starts`; if none of these leads to a plan, the dynamic program over blocks.
@@ -64,7 +64,7 @@ class NestedPlanner {
   private:
     struct Walked {  // plans of walks for a budget that fit
         Bytes budget_bytes = -1;
-        int64_t work_percent = 0;
+        double steps_share = 0;
         std::vector<NestedPlan> plans;
     };
     void visit_chain_orders(const OrderItems& items, const std::vector<Bytes>& levels, const Interrupt& interrupt,
