@@ -63,7 +63,7 @@ class HandNet(Pycaffe):
         return given
 
     def _give_inputs(self) -> None:
-        self._open_feeds.share(0, self._of._open_feeds, self._of._number)
+        self._open_feeds.read_arrays_of(0, self._of._open_feeds, self._of._number)
 
     def set_input_arrays(self, data: npt.ArrayLike, labels: npt.ArrayLike) -> None:
         """Set the arrays of the MemoryData layer, for the solver too."""

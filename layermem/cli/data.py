@@ -75,7 +75,7 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--test",
         metavar="SHARE",
-        type=share,
+        type=parse_share,
         help="share of each class for the test set, as 20%% or 0.2 (default: 20%%)",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of split and order (default: 0)")
@@ -167,7 +167,7 @@ def label_count(text: str) -> int:
     return int(text)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse the value of --test: 20% or 0.2."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

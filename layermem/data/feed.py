@@ -132,7 +132,7 @@ class Feed(ABC):
         """The array that every batch has for this top, to which the caller may write; None if there is none."""
         return None
 
-    def share(self, other: Feed) -> None:  # noqa: B027  most feeds take none
+    def read_arrays_of(self, other: Feed) -> None:  # noqa: B027  most feeds take none
         """Read the arrays that a caller gives to `other`, the feed of the same layer, if it takes any."""
 
     @classmethod
@@ -377,7 +377,7 @@ class DummyFeed(Feed):
             array.flags.writeable = True
         return array
 
-    def share(self, other: Feed) -> None:
+    def read_arrays_of(self, other: Feed) -> None:
         assert isinstance(other, DummyFeed)
         self._constants = other._constants
 
@@ -436,7 +436,7 @@ class ArrayFeed(Feed):
         array = self._arrays[top]
         return array[0] if len(array) == 1 else None
 
-    def share(self, other: Feed) -> None:
+    def read_arrays_of(self, other: Feed) -> None:
         assert isinstance(other, ArrayFeed)
         self._arrays = other._arrays
 

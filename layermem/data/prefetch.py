@@ -72,9 +72,9 @@ class Prefetch(Feed):
     def constant(self, top: int) -> np.ndarray | None:
         return self.feed.constant(top)
 
-    def share(self, other: Feed) -> None:
+    def read_arrays_of(self, other: Feed) -> None:
         assert isinstance(other, Prefetch)
-        self.feed.share(other.feed)
+        self.feed.read_arrays_of(other.feed)
 
     def state(self) -> State:
         return dict(self._state)

@@ -17,7 +17,7 @@ from itertools import accumulate
 from layermem import _native
 from layermem.distributed.transport import Message, Span, Transport
 
-Bounds = Sequence[Sequence[int]]  # per item: the begin of each rank's share, then the number of elements
+Bounds = Sequence[Sequence[int]]  # per item: the begin of each rank's shard, then the number of elements
 
 PIECE_BYTES = 4 << 20  # bytes of all ranks' pieces together
 ELEMENT_BYTES = 4
@@ -26,7 +26,7 @@ ELEMENT_BYTES = 4
 def reduce_workspace_bytes(bounds: Bounds, rank: int, piece_bytes: int = PIECE_BYTES) -> int:
     """Bytes of two sets of pieces from the other ranks, or of one if a set holds everything that this rank receives."""
     size = ranks_of(bounds)
-    own = Share(bounds, rank).elements
+    own = Shard(bounds, rank).elements
     piece = min(own, piece_elements(size, piece_bytes))
     return (2 if own > piece else 1) * (size - 1) * piece * ELEMENT_BYTES
 
@@ -70,18 +70,18 @@ class ReduceScatterRun:
         self._transport = transport
         size, rank = transport.size, transport.rank
         assert workspace_bytes >= reduce_workspace_bytes(bounds, rank, piece_bytes), "too small a workspace"
-        shares = [Share(bounds, each) for each in range(size)]
+        shards = [Shard(bounds, each) for each in range(size)]
         piece = piece_elements(size, piece_bytes)
         others = [each for each in range(size) if each != rank]
         self._rounds = []
-        for number, begin in enumerate(range(0, max(share.elements for share in shares), piece)):
-            count = max(0, min(shares[rank].elements - begin, piece))
+        for number, begin in enumerate(range(0, max(shard.elements for shard in shards), piece)):
+            count = max(0, min(shards[rank].elements - begin, piece))
             first = workspace + number % 2 * len(others) * piece * ELEMENT_BYTES
             received = [first + i * count * ELEMENT_BYTES for i in range(len(others))]
-            ranges = list(shares[rank].ranges(begin, begin + piece))
+            ranges = list(shards[rank].ranges(begin, begin + piece))
             self._rounds.append(
                 Round(
-                    messages((each, shares[each].spans(parts, begin, begin + piece)) for each in others),
+                    messages((each, shards[each].spans(parts, begin, begin + piece)) for each in others),
                     messages((each, [(at, count * ELEMENT_BYTES)]) for each, at in zip(others, received)),
                     [sums[item] + (at - bounds[item][rank]) * ELEMENT_BYTES for item, at, _ in ranges],
                     [parts[item] + at * ELEMENT_BYTES for item, at, _ in ranges],
@@ -107,14 +107,14 @@ class AllGatherRun:
     def __init__(self, transport: Transport, bounds: Bounds, values: Sequence[int], piece_bytes: int = PIECE_BYTES):
         self._transport = transport
         size, rank = transport.size, transport.rank
-        shares = [Share(bounds, each) for each in range(size)]
+        shards = [Shard(bounds, each) for each in range(size)]
         piece = piece_elements(size, piece_bytes)
         others = [each for each in range(size) if each != rank]
         self._rounds = []
-        for begin in range(0, max(share.elements for share in shares), piece):
-            own = shares[rank].spans(values, begin, begin + piece)
+        for begin in range(0, max(shard.elements for shard in shards), piece):
+            own = shards[rank].spans(values, begin, begin + piece)
             sends = messages((each, own) for each in others)
-            receives = messages((each, shares[each].spans(values, begin, begin + piece)) for each in others)
+            receives = messages((each, shards[each].spans(values, begin, begin + piece)) for each in others)
             self._rounds.append((sends, receives))
 
     def __call__(self) -> None:
@@ -134,17 +134,17 @@ class Round:
     received: Sequence[int]
 
 
-class Share:
+class Shard:
     """The elements of all items that one rank owns, in one sequence."""
 
     def __init__(self, bounds: Bounds, rank: int):
-        self._shares = [(bound[rank], bound[rank + 1] - bound[rank]) for bound in bounds]
-        self._ends = list(accumulate(count for _, count in self._shares))
+        self._owned = [(bound[rank], bound[rank + 1] - bound[rank]) for bound in bounds]
+        self._ends = list(accumulate(count for _, count in self._owned))
         self.elements = self._ends[-1] if self._ends else 0
 
     def ranges(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield (item, first element within the item, number of elements) of the owned elements begin .. end - 1."""
-        for item, ((first, count), last) in enumerate(zip(self._shares, self._ends)):
+        for item, ((first, count), last) in enumerate(zip(self._owned, self._ends)):
             start = last - count  # index of the item's first owned element
             low, high = max(begin, start), min(end, last)
             if low < high:

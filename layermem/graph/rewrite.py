@@ -84,7 +84,7 @@ class Work:
 
     def nbytes(self, name: str, items: BatchSlice | None) -> int:
         """Bytes of a buffer, or of some of its items."""
-        return self.buffers[name].nbytes if items is None else items.share(self.buffers[name].nbytes)
+        return self.buffers[name].nbytes if items is None else items.fraction_of(self.buffers[name].nbytes)
 
     def with_roles(self, op: Op, nbytes: int, reads: Mapping[str, str] = NONE, writes: Mapping[str, str] = NONE) -> Op:
         """`op` with more roles and `nbytes` more bytes of traffic."""

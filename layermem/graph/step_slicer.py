@@ -86,11 +86,11 @@ class MakeStep(Protocol):
 class GraphMakers:
     """The functions that make the graphs of a training step.
 
-    step     makes the step of `net`, or of the same net with fewer items
-    choices  chooses among partitions by their bytes
-    update   makes the graph of updates, if gradients are held over several steps
-    test     makes the forward pass of one of `tests`
-    share    turns all graphs into the graphs of one rank (sharing.py)
+    step      makes the step of `net`, or of the same net with fewer items
+    choices   chooses among partitions by their bytes
+    update    makes the graph of updates, if gradients are held over several steps
+    test      makes the forward pass of one of `tests`
+    for_rank  turns all graphs into the graphs of one rank (sharing.py)
     """
 
     net: Net
@@ -100,7 +100,7 @@ class GraphMakers:
     update: Callable[[], Graph] | None = None
     tests: Sequence[Net] = ()
     test: MakeStep | None = None
-    share: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple
+    for_rank: Callable[[Sequence[Graph]], Sequence[Graph]] = tuple
 
     def beside(self, unfused: Collection[str] = ()) -> list[Graph]:
         """The other graphs of the arena, without fusions of the layers of some names."""
@@ -120,7 +120,7 @@ class StepSlicer:
         self._of_one_machine = (makers.step(makers.net), *makers.beside())
         self._storages = [Storage(each, makers.forward, makers.device, makers.choices) for each in makers.tests]
         self._storage = Storage(makers.net, self._shared_step, makers.device, makers.choices)
-        self.whole, *others = self._stored(makers.share(self._of_one_machine))
+        self.whole, *others = self._stored(makers.for_rank(self._of_one_machine))
         self.beside = tuple(others)
         self._with_items = cache(makers.net.with_items)
         self._made: dict[tuple[int, tuple[Bands, ...]], Graph] = {}  # by the number of slices
@@ -149,7 +149,7 @@ class StepSlicer:
         """All graphs, with the step in `slices`; InputError, with the layer and its line, if that is not possible."""
         if slices not in self._sliced:
             try:
-                self._sliced[slices] = self._stored(self._makers.share(self._graphs(slices)))
+                self._sliced[slices] = self._stored(self._makers.for_rank(self._graphs(slices)))
             except InputError as error:
                 raise self.net.placed(error) from None
         return self._sliced[slices]
@@ -160,7 +160,7 @@ class StepSlicer:
 
     def _shared_step(self, net: Net) -> Graph:
         """The step of a net, shared by ranks."""
-        return self._makers.share([self._makers.step(net), *self._of_one_machine[1:]])[0]
+        return self._makers.for_rank([self._makers.step(net), *self._of_one_machine[1:]])[0]
 
     def _stored(self, graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         """The step, the other graphs of its arena, and the test nets, rewritten and with the device's storage."""

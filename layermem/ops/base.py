@@ -143,8 +143,8 @@ class BatchSlice:
         """A slice of as many items that begins `by` times their number later."""
         return replace(self, first=self.first + by * self.count)
 
-    def share(self, number: int) -> int:
-        """The share of these items in `number`, a quantity that is proportional to the number of items."""
+    def fraction_of(self, number: int) -> int:
+        """These items' fraction of `number`, which is proportional to the number of items of the batch."""
         return number * self.count // self.items
 
     def span(self, nbytes: int) -> tuple[int, int]:
@@ -154,7 +154,7 @@ class BatchSlice:
     def rows_of(self, tensor: Tensor) -> Tensor:
         """The tensor that holds these items, for a blob whose tensor for the whole batch is `tensor`."""
         rows, *others = tensor.shape
-        return replace(tensor, shape=(self.share(rows), *others))
+        return replace(tensor, shape=(self.fraction_of(rows), *others))
 
     def __str__(self) -> str:
         """ "items 8..15 of 64"."""

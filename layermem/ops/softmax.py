@@ -8,7 +8,7 @@ from math import log
 from layermem.ops.base import MIXES, PIECES, Along, BatchSlice, OpRecord, ReadsLabels, Tensor, loss_over_items
 
 SMALLEST_SHARE = 1e-20  # lower limit of the logarithm's argument in InfogainLoss: Caffe's kLOG_THRESHOLD
-LARGEST_LOSS = 126 * log(2)  # loss of one label: -log(FLT_MIN), because Caffe clips shares at FLT_MIN
+LARGEST_LOSS = 126 * log(2)  # loss of one label: -log(FLT_MIN), because Caffe clips probabilities at FLT_MIN
 
 
 @dataclass(frozen=True)

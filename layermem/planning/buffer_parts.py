@@ -24,7 +24,7 @@ class BufferParts:
         self.items: dict[str, dict[BatchSlice, None]] = {}  # buffer -> the items of its parts
         self.writers: dict[str, list[str]] = {}
         for op in (op for op in graph.ops if op.name not in left_out):
-            for buffer, items in self._shares(op).items():
+            for buffer, items in self._views_of(op).items():
                 self.items.setdefault(buffer, {})[items] = None
             for buffer in self.written_by(op) if op.kind == FORWARD else ():
                 self.writers.setdefault(buffer, []).append(op.name)
@@ -47,7 +47,7 @@ class BufferParts:
 
     def named(self, buffer: str, nbytes: int) -> list[tuple[str, int]]:
         """The names and bytes of the parts of a buffer; the whole buffer if it has no parts."""
-        parts = [(_part(buffer, items), items.share(nbytes)) for items in self.items.get(buffer, ())]
+        parts = [(_part(buffer, items), items.fraction_of(nbytes)) for items in self.items.get(buffer, ())]
         return parts or [(buffer, nbytes)]
 
     def orders(self) -> list[str]:
@@ -69,9 +69,9 @@ class BufferParts:
 
     def of(self, op: Op, buffers: Iterable[str]) -> list[str]:
         """The parts of `buffers` that an op touches."""
-        shares, names = self._shares(op), []
+        views, names = self._views_of(op), []
         for buffer in buffers:
-            names += [_part(buffer, shares[buffer])] if buffer in shares else [n for n, _ in self.named(buffer, 0)]
+            names += [_part(buffer, views[buffer])] if buffer in views else [n for n, _ in self.named(buffer, 0)]
         return names
 
     def read_by(self, op: Op) -> list[str]:
@@ -84,11 +84,11 @@ class BufferParts:
 
     def written_by(self, op: Op) -> list[str]:
         """The buffers that an op writes, fully or in its own items."""
-        shares = self._shares(op)
-        return [*op.writes, *(b for b in op.updates if b in shares)]
+        views = self._views_of(op)
+        return [*op.writes, *(b for b in op.updates if b in views)]
 
     @staticmethod
-    def _shares(op: Op) -> dict[str, BatchSlice]:
+    def _views_of(op: Op) -> dict[str, BatchSlice]:
         """The buffers that an op touches only some items of, with these items."""
         batch_slice = op.record.batch_slice if op.kind == FORWARD else None
         return {**op.view_of, **({} if batch_slice is None else dict.fromkeys(carried_buffers(op), batch_slice))}

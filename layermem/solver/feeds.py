@@ -175,10 +175,10 @@ class Feeds:
             raise InputError(f"{what}; name all tops of Input and MemoryData layers that you give")
         return {name: [tops[top] for top in feed.tops] for name, feed in layers.items()}
 
-    def share(self, index: int, other: Feeds, theirs: int) -> None:
+    def read_arrays_of(self, index: int, other: Feeds, theirs: int) -> None:
         """Let net `index` read the arrays that callers give to net `theirs` of `other`, which is the same net."""
         for name, feed in self.feeds[index].items():
-            feed.share(other.feeds[theirs][name])
+            feed.read_arrays_of(other.feeds[theirs][name])
 
     def constant(self, index: int, layer: str, top: int) -> np.ndarray | None:
         """The array of an Input or DummyData layer of net `index` that is in every batch, to which a caller may write;

@@ -181,7 +181,7 @@ def _makers_of_net(net: Net, ranks: Ranks, device: Device) -> GraphMakers:
         step,
         CHOICES,
         update=partial(update_graph, net, device, MOMENTUM) if ranks.sub_steps > 1 else None,
-        share=partial(shared_graphs, net=net, device=device, ranks=ranks),
+        for_rank=partial(shared_graphs, net=net, device=device, ranks=ranks),
     )
 
 
@@ -213,5 +213,5 @@ def _makers_of_solver(
         else None,
         tests=nets.tests,
         test=test,
-        share=partial(shared_graphs, net=net, device=device, ranks=ranks),
+        for_rank=partial(shared_graphs, net=net, device=device, ranks=ranks),
     )

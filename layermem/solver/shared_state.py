@@ -62,7 +62,7 @@ class SharedState:
         """Return the result of `work` on the first rank, and None on the others, which send the data that it reads.
         All ranks raise its error."""
 
-        def share() -> T | None:
+        def collect_rows() -> T | None:
             if self.group.is_first:
                 self._collecting = True
                 try:
@@ -74,7 +74,7 @@ class SharedState:
                 self.group.send_rows(self.runner.read(name) if self.is_here(name) else np.empty(0, np.float32))
             return None
 
-        return work() if self.group.size == 1 else self.group.agree(share)
+        return work() if self.group.size == 1 else self.group.agree(collect_rows)
 
     def _parts(self, name: str) -> list[Part]:
         return [rows.get(name, ()) for rows in self._rows]

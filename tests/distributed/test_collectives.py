@@ -135,11 +135,11 @@ def test_one_reduction_and_one_gather_serve_many_steps():
 
 
 def test_nothing_to_share_is_no_message():
-    def share(transport: Loopback) -> None:
+    def exchange_all(transport: Loopback) -> None:
         reduce_scatter(transport, [], [], [], 0, 0, continues=False)
         all_gather(transport, [], [])
 
-    run_ranks(2, share)
+    run_ranks(2, exchange_all)
 
 
 def test_the_sum_may_lie_where_the_own_part_is():

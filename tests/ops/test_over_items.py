@@ -122,7 +122,7 @@ def test_items_lie_apart_where_blobs_hold_frame_after_frame(record, roles):
 def test_a_slice_has_its_share_of_a_blob_and_of_its_bytes():
     batch_slice = BatchSlice(2, 1, 4)
     assert batch_slice.rows_of(X).shape == (1, 6, 9, 5) and batch_slice.rows_of(Tensor((8, 3))).shape == (2, 3)
-    assert batch_slice.span(400) == (200, 300) and batch_slice.share(400) == 100
+    assert batch_slice.span(400) == (200, 300) and batch_slice.fraction_of(400) == 100
     assert (batch_slice.is_first, batch_slice.is_last, BatchSlice(2, 2, 4).is_last) == (False, False, True)
     assert str(batch_slice) == "items 2..2 of 4"
 

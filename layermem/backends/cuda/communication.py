@@ -13,20 +13,20 @@ from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.backends.cuda.strided_index import strided_index
-from layermem.distributed.collectives import PIECE_BYTES, Share, piece_elements
+from layermem.distributed.collectives import PIECE_BYTES, Shard, piece_elements
 from layermem.ops import Communication, NormOfRows, ReduceScatter, RowSquares
 
 # -- ReduceScatter and AllGather ---------------------------------------------------------------------------------------
 
 
-def shares_of(op: Communication) -> list[Share]:
+def shards_of(op: Communication) -> list[Shard]:
     """The elements of each rank."""
-    return [Share(op.bounds, rank) for rank in range(op.ranks.size)]
+    return [Shard(op.bounds, rank) for rank in range(op.ranks.size)]
 
 
 def piece_of(op: Communication) -> int:
     """Elements of the largest piece from one rank to another."""
-    return min(piece_elements(op.ranks.size, PIECE_BYTES), max(1, *(share.elements for share in shares_of(op))))
+    return min(piece_elements(op.ranks.size, PIECE_BYTES), max(1, *(shard.elements for shard in shards_of(op))))
 
 
 class Places(NamedTuple):
@@ -48,7 +48,7 @@ class Staging:
 
     def __init__(self, op: Communication):
         self.op, self.piece = op, piece_of(op)
-        self.elements = [share.elements for share in shares_of(op)]
+        self.elements = [shard.elements for shard in shards_of(op)]
         self.rounds = ceil_div(max(self.elements), self.piece)
 
     @property
@@ -82,7 +82,7 @@ class Staging:
 
 def reduce_workspace_bytes(op: ReduceScatter) -> int:
     """Bytes of a piece from each other rank, which NCCL receives on the GPU."""
-    own = Share(op.bounds, op.ranks.rank).elements
+    own = Shard(op.bounds, op.ranks.rank).elements
     return (op.ranks.size - 1) * min(piece_of(op), own) * FLOAT
 
 

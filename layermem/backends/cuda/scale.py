@@ -71,7 +71,7 @@ def columns(op: Scale | Bias) -> Columns | None:
         at = columns_of(op)
         return None if at is None else at.within(batch_slice)
     at = columns_of(replace(op, x=whole_batch(op.x, batch_slice)))
-    return None if at is None else replace(at, columns=batch_slice.share(at.columns), alike=at.columns)
+    return None if at is None else replace(at, columns=batch_slice.fraction_of(at.columns), alike=at.columns)
 
 
 def columns_of(op: Scale | Bias) -> Columns | None:

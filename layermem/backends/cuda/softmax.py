@@ -211,19 +211,19 @@ def infogain(op: InfogainLoss, step: str, matrix: int, row_sums: int = 0, **valu
 
 
 def infogain_forward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) -> int:
-    shares = 0 if "y1" in roles else aligned(op.x.nbytes)
-    return shares + label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
+    probabilities = 0 if "y1" in roles else aligned(op.x.nbytes)
+    return probabilities + label_bytes(op) + rows_workspace_bytes(op, terms_of(op))
 
 
 @kernel(InfogainLoss, "forward", workspace=infogain_forward_workspace_bytes, carry=loss_carry_bytes)
 def infogain_loss_forward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, terms = Workspace(call.workspace), terms_of(op)
-    shares = call["y1"] or workspace.take(op.x.nbytes)
-    yield scores(op, by_team(op, "softmax_forward"), y=shares, x=call["x0"])
+    probabilities = call["y1"] or workspace.take(op.x.nbytes)
+    yield scores(op, by_team(op, "softmax_forward"), y=probabilities, x=call["x0"])
     label_struct, copies = labels_in_order(op, call, workspace)
     yield from copies
     each = workspace.take(FLOAT * terms * positions(op))
-    yield infogain(op, "forward", call["x2"], x=shares, each=each, terms=terms, label_struct=label_struct)
+    yield infogain(op, "forward", call["x2"], x=probabilities, each=each, terms=terms, label_struct=label_struct)
     yield from loss_of(op, call, each, workspace)
 
 
@@ -234,8 +234,8 @@ def infogain_backward_workspace_bytes(op: InfogainLoss, roles: Collection[str]) 
 @kernel(InfogainLoss, "backward", workspace=infogain_backward_workspace_bytes)
 def infogain_loss_backward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, counted = Workspace(call.workspace), 0
-    shares, row_sums = workspace.take(op.x.nbytes), workspace.take(FLOAT * op.classes)
-    yield scores(op, by_team(op, "softmax_forward"), y=shares, x=call["x0"])
+    probabilities, row_sums = workspace.take(op.x.nbytes), workspace.take(FLOAT * op.classes)
+    yield scores(op, by_team(op, "softmax_forward"), y=probabilities, x=call["x0"])
     matrix = Tensor((op.classes, op.classes))
     yield launch(
         "reduction",
@@ -262,7 +262,7 @@ def infogain_loss_backward(op: InfogainLoss, call: CudaCall) -> Iterator[Launch]
         call["x2"],
         row_sums,
         y=call["dx0"],
-        x=shares,
+        x=probabilities,
         dy=call["dy0"],
         label_struct=label_struct,
         by=normalizer(op.normalizer, counted),

@@ -17,12 +17,12 @@ from typing import Protocol
 from layermem import _native
 from layermem.backends.base import Bound, sequence
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.communication import Staging, note_order, ordered_sum, piece_of, shares_of
+from layermem.backends.cuda.communication import Staging, note_order, ordered_sum, piece_of, shards_of
 from layermem.backends.cuda.driver.context import Driver, Event
 from layermem.backends.cuda.driver.memory import DeviceSpan, HostBytes
 from layermem.backends.cuda.launch import Launch
 from layermem.backends.registry import StepContext
-from layermem.distributed.collectives import Share
+from layermem.distributed.collectives import Shard
 from layermem.distributed.nccl import Nccl
 from layermem.distributed.transport import Message, Span
 from layermem.graph.ops import COMM
@@ -110,20 +110,20 @@ class HostCommunicator:
         self.driver = driver
 
     def reduce(self, op: ReduceScatter, spans: Spans, context: StepContext) -> Bound:
-        staging, shares, rank = Staging(op), shares_of(op), op.ranks.rank
+        staging, shards, rank = Staging(op), shards_of(op), op.ranks.rank
         host: HostBytes = spans["host_workspace"]  # type: ignore[assignment]
         parts, sums = [spans[f"x{i}"].address for i in range(len(op.tensors))], sums_of(op, spans)
         start, rounds = int(host.ctypes.data), []
         for number in range(staging.rounds):
             begin, end = number * staging.piece, (number + 1) * staging.piece
             own, total, to, received = staging.places(number)
-            count = sum(elements for _, _, elements in shares[rank].ranges(begin, end))
-            fetch = self._fetch(host, own, shares[rank].spans(parts, begin, end))
+            count = sum(elements for _, _, elements in shards[rank].ranges(begin, end))
+            fetch = self._fetch(host, own, shards[rank].spans(parts, begin, end))
             if op.continues:
-                fetch += self._fetch(host, total, shares[rank].spans(sums, begin, end))
+                fetch += self._fetch(host, total, shards[rank].spans(sums, begin, end))
             sends: list[Message] = []
             for other, place in zip(other_ranks(op), to):
-                pieces = shares[other].spans(parts, begin, end)
+                pieces = shards[other].spans(parts, begin, end)
                 fetch += self._fetch(host, place, pieces)
                 sends += message(other, start + place, bytes_of(pieces))
             receives = [
@@ -132,23 +132,23 @@ class HostCommunicator:
                 for each in message(other, start + place, count * FLOAT)
             ]
             add = adder([start + total], [start + own], [count], [start + place for place in received], rank, op)
-            store = self._store(host, total, shares[rank].spans(sums, begin, end))
+            store = self._store(host, total, shards[rank].spans(sums, begin, end))
             rounds.append(Round(fetch, self.driver.event(), sends, receives, add, store))
         return lambda: self._run(rounds, context)
 
     def gather(self, op: AllGather, values: Sequence[int], spans: Spans, context: StepContext) -> Bound:
-        staging, shares = Staging(op), shares_of(op)
+        staging, shards = Staging(op), shards_of(op)
         host: HostBytes = spans["host_workspace"]  # type: ignore[assignment]
         start, rounds = int(host.ctypes.data), []
         for number in range(staging.rounds):
             begin, end = number * staging.piece, (number + 1) * staging.piece
             own, _, _, received = staging.places(number)
-            pieces = shares[op.ranks.rank].spans(values, begin, end)
+            pieces = shards[op.ranks.rank].spans(values, begin, end)
             sends = [each for other in other_ranks(op) for each in message(other, start + own, bytes_of(pieces))]
             receives: list[Message] = []
             store: list[Bound] = []
             for other, place in zip(other_ranks(op), received):
-                theirs = shares[other].spans(values, begin, end)
+                theirs = shards[other].spans(values, begin, end)
                 receives += message(other, start + place, bytes_of(theirs))
                 store += self._store(host, place, theirs)
             fetch = self._fetch(host, own, pieces)
@@ -220,12 +220,12 @@ class NcclCommunicator:
     def reduce(self, op: ReduceScatter, spans: Spans, context: StepContext) -> Bound:
         parts, sums = [spans[f"x{i}"].address for i in range(len(op.tensors))], sums_of(op, spans)
         workspace = spans["workspace"].address if "workspace" in spans else 0
-        shares, piece = shares_of(op), piece_of(op)
-        own, calls = shares[op.ranks.rank], []
-        for begin in range(0, max(share.elements for share in shares), piece):
+        shards, piece = shards_of(op), piece_of(op)
+        own, calls = shards[op.ranks.rank], []
+        for begin in range(0, max(shard.elements for shard in shards), piece):
             ranges = list(own.ranges(begin, begin + piece))
             count, done = sum(elements for _, _, elements in ranges), 0
-            sends = [(other, item_spans(shares[other], parts, begin, begin + piece)) for other in other_ranks(op)]
+            sends = [(other, item_spans(shards[other], parts, begin, begin + piece)) for other in other_ranks(op)]
             places, launches = [], []
             for item, first, elements in ranges:
                 places.append((done * FLOAT, elements * FLOAT))
@@ -241,11 +241,11 @@ class NcclCommunicator:
         return sequence(calls)
 
     def gather(self, op: AllGather, values: Sequence[int], spans: Spans, context: StepContext) -> Bound:
-        shares = shares_of(op)
-        own = item_spans(shares[op.ranks.rank], values, 0, shares[op.ranks.rank].elements)
+        shards = shards_of(op)
+        own = item_spans(shards[op.ranks.rank], values, 0, shards[op.ranks.rank].elements)
         return self._exchange(
             [(other, own) for other in other_ranks(op)],
-            [(other, item_spans(shares[other], values, 0, shares[other].elements)) for other in other_ranks(op)],
+            [(other, item_spans(shards[other], values, 0, shards[other].elements)) for other in other_ranks(op)],
         )
 
     def _exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> Bound:
@@ -253,6 +253,6 @@ class NcclCommunicator:
         return lambda: self.nccl.exchange(sends, receives, stream)
 
 
-def item_spans(share: Share, addresses: Sequence[int], begin: int, end: int) -> list[Span]:
-    """The spans of elements of a share: one for each item, whatever its address, to match the other rank's spans."""
-    return [(addresses[item] + first * FLOAT, count * FLOAT) for item, first, count in share.ranges(begin, end)]
+def item_spans(shard: Shard, addresses: Sequence[int], begin: int, end: int) -> list[Span]:
+    """The spans of elements of a shard: one for each item, whatever its address, to match the other rank's spans."""
+    return [(addresses[item] + first * FLOAT, count * FLOAT) for item, first, count in shard.ranges(begin, end)]

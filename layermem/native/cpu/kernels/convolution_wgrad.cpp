@@ -175,7 +175,7 @@ void pack_pixels(const ConvProblem& p, float* packed, const float* dy, int64_t b
 
 // The sum that one task computes: a part of the pixels, for a chunk of one group's output channels and a slice of its
 // input channels.
-struct Share {
+struct SumTask {
     int64_t part, group, chunk, slice;
 };
 
@@ -200,18 +200,18 @@ Range parts_of_slice(const ConvProblem& p, const Split& split) {
     return parts;
 }
 
-void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& split, float* dw, const float* x,
-               const float* dy, const Share& share, bool accumulate, Storage of_x, Storage of_dy) {
-    const PixelRange pixels = part_pixels(p, split, share.part);
+void compute_sum(const GemmKernels& kernels, const ConvProblem& p, const Split& split, float* dw, const float* x,
+                 const float* dy, const SumTask& sum, bool accumulate, Storage of_x, Storage of_dy) {
+    const PixelRange pixels = part_pixels(p, split, sum.part);
     const int64_t begin = pixels.begin, end = pixels.end;
-    const int64_t first_k = chunk_begin(p.group_k(), split.chunks, share.chunk);
-    const int64_t count_k = chunk_begin(p.group_k(), split.chunks, share.chunk + 1) - first_k;
-    const int64_t k = share.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
+    const int64_t first_k = chunk_begin(p.group_k(), split.chunks, sum.chunk);
+    const int64_t count_k = chunk_begin(p.group_k(), split.chunks, sum.chunk + 1) - first_k;
+    const int64_t k = sum.group * p.group_k() + first_k, pitch = p.taps() * p.group_c();
     const int64_t span = p.row_is_tap() ? p.kw : 1;
-    const int64_t first_c = chunk_begin(p.group_c(), split.slices, share.slice);
-    const int64_t count_c = chunk_begin(p.group_c(), split.slices, share.slice + 1) - first_c;
-    const float* share_x = element(x, of_x, share.group * p.group_c() + first_c);
-    const PairGatherer gatherer(p, share_x, Conversion(of_x));
+    const int64_t first_c = chunk_begin(p.group_c(), split.slices, sum.slice);
+    const int64_t count_c = chunk_begin(p.group_c(), split.slices, sum.slice + 1) - first_c;
+    const float* sum_x = element(x, of_x, sum.group * p.group_c() + first_c);
+    const PairGatherer gatherer(p, sum_x, Conversion(of_x));
     const Conversion convert(of_dy);
     Pairs pairs;
     const float *next_x[kBlockPixels], *next_dy[kBlockPixels];
@@ -251,7 +251,7 @@ void sum_share(const GemmKernels& kernels, const ConvProblem& p, const Split& sp
             block_dy = convert.read(block_dy, p.pixel_place(m, p.y_step) * p.k, (block_end - m) * p.k, wide_dy);
         }
         if (has_next) {
-            const float* first_x = share_x + p.pixel_place(block_end, p.x_step) * p.c;
+            const float* first_x = sum_x + p.pixel_place(block_end, p.x_step) * p.c;
             const float* first_dy = dy + p.pixel_place(block_end, p.y_step) * p.k + k;
             const int64_t count = end_of_image(p, block_end, end) - block_end;
             for (int64_t i = 0; i < split.block_pixels; ++i) {
@@ -335,12 +335,12 @@ Launch conv_wgrad(const ConvProblem& p, float* dw, const float* x, const float* 
         const int64_t tasks = split.slices * split.chunks;  // tasks of one group and part
         const Range parts = parts_of_slice(p, split);
         parallel_for((parts.end - parts.begin) * p.groups * tasks, [&](int64_t task) {
-            const Share share{parts.begin + task / tasks / p.groups, task / tasks % p.groups,
+            const SumTask sum{parts.begin + task / tasks / p.groups, task / tasks % p.groups,
                               task / split.slices % split.chunks, task % split.slices};
             if (split.needs_copies())
-                sum_share(kernels, p, split, copies + share.part * p.weights(), x, dy, share, false, of_x, of_dy);
+                compute_sum(kernels, p, split, copies + sum.part * p.weights(), x, dy, sum, false, of_x, of_dy);
             else
-                sum_share(kernels, p, split, dw, x, dy, share, accumulate, of_x, of_dy);
+                compute_sum(kernels, p, split, dw, x, dy, sum, accumulate, of_x, of_dy);
         });
         if (!p.is_last()) return;
         if (split.lanes_over_outputs)

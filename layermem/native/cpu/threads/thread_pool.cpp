@@ -50,14 +50,14 @@ void move_off(const std::vector<std::atomic<int>>&, size_t) {}
 #endif
 
 // One job at a time: run() publishes it under the mutex, then workers and the caller take tasks until none is left.
-// Each thread has a share of consecutive tasks, takes those first, and then what is left of the shares of others.  So
+// Each thread has a range of tasks, takes those first, and then what is left of the ranges of others.  So
 // the halves of a batch, say, stay with the same threads from one kernel to the next, and in the caches of their cores:
 // lines that another core has written cost more than those that none has.  A worker that wakes too late finds the job
 // closed and does not touch it, so the caller waits only for workers that have begun (`busy_`).
 class ThreadPool {
   public:
     explicit ThreadPool(int workers)
-        : cores_(static_cast<size_t>(workers) + 1), shares_(static_cast<size_t>(workers) + 1) {
+        : cores_(static_cast<size_t>(workers) + 1), ranges_(static_cast<size_t>(workers) + 1) {
         for (auto& core : cores_) core.store(-1);
         workers_.reserve(static_cast<size_t>(workers));
         try {
@@ -90,11 +90,11 @@ class ThreadPool {
             const std::lock_guard<std::mutex> lock(mutex_);
             task_ = task;
             context_ = context;
-            const auto threads = static_cast<int64_t>(shares_.size());
+            const auto threads = static_cast<int64_t>(ranges_.size());
             for (int64_t i = 0; i < threads; ++i) {
-                Share& share = shares_[static_cast<size_t>(i)];
-                share.next.store(first + chunk_begin(count - first, threads, i));
-                share.end = first + chunk_begin(count - first, threads, i + 1);
+                TaskRange& range = ranges_[static_cast<size_t>(i)];
+                range.next.store(first + chunk_begin(count - first, threads, i));
+                range.end = first + chunk_begin(count - first, threads, i + 1);
             }
             cores_[0].store(current_core());
             open_ = true;
@@ -113,17 +113,17 @@ class ThreadPool {
 
   private:
     // Tasks [next, end) are not taken yet.
-    struct alignas(64) Share {
+    struct alignas(64) TaskRange {
         std::atomic<int64_t> next{0};
         int64_t end = 0;
     };
 
     void take_tasks(size_t self) {
-        for (size_t k = 0; k < shares_.size(); ++k) {
-            Share& share = shares_[(self + k) % shares_.size()];
-            while (share.next.load() < share.end) {
-                const int64_t i = share.next.fetch_add(1);
-                if (i < share.end) task_(context_, i);
+        for (size_t k = 0; k < ranges_.size(); ++k) {
+            TaskRange& range = ranges_[(self + k) % ranges_.size()];
+            while (range.next.load() < range.end) {
+                const int64_t i = range.next.fetch_add(1);
+                if (i < range.end) task_(context_, i);
             }
         }
     }
@@ -165,7 +165,7 @@ class ThreadPool {
 
     std::vector<std::thread> workers_;
     std::vector<std::atomic<int>> cores_;  // where the caller (0) and each worker began their last job
-    std::vector<Share> shares_;            // of the job's tasks: the caller's (0) and each worker's
+    std::vector<TaskRange> ranges_;        // of the job's tasks: the caller's (0) and each worker's
     std::mutex mutex_;                     // guards everything below that is not atomic
     std::condition_variable wake_, done_;
     std::atomic<uint64_t> generation_{0};  // changes with every job, and when the pool stops
