@@ -5,6 +5,8 @@
     3  rename it to NAME                               readers see the old file or the new one
     4  sync   the folder, so that the rename is durable
 
+A pipe or a device is written as it is, and so is the file that standard output goes to.
+
 A killed process leaves its aside file; the next write of the same NAME removes it, and remove_orphans() removes those
 of many names.
 
@@ -14,9 +16,12 @@ Files of one set (write_together) are all written and synced before the first of
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import re
+import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from errno import EISDIR
 from pathlib import Path
@@ -36,7 +41,7 @@ def write_atomically(path: PathName, content: Content) -> None:
     """Write `content` to `path`: bytes, or a function that writes them to the open file (readable and seekable).
 
     InputError if the folder does not exist or is not writable; then, and on any error in `content`, `path` keeps its
-    old content.  A symbolic link is followed, and its target replaced.
+    old content.  A symbolic link is followed, and its target replaced; pipes and devices are written, not replaced.
     """
     write_together([(path, content)])
 
@@ -100,56 +105,126 @@ def check_ending(path: PathName | None, endings: Sequence[str], what: str) -> No
 def write_together(files: Sequence[tuple[PathName, Content]]) -> None:
     """Write several files atomically, their contents in this order; on an error none of them changes.
 
-    The last file is absent while the others are replaced: if it exists, so do the files that belong to it.
+    The last file is absent while the others are replaced: if it exists, so do the files that belong to it.  A pipe, a
+    device and the file of standard output cannot be replaced: they get all bytes at once, when the others are complete.
     """
-    asides: list[tuple[Path, Path]] = []
+    outputs: list[_Replacement | _Stream] = []
     try:
         for path, content in files:
-            target = Path(os.path.realpath(path))
-            aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
-            asides.append((aside, target))
-            with _named(path, target):
-                remove_orphans(target.parent, re.escape(target.name))
-                if target.is_dir():  # before any content is written
-                    raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-                _write_synced(aside, content)
-        if len(asides) > 1:
-            with _named(files[-1][0], asides[-1][1]):
-                asides[-1][1].unlink(missing_ok=True)
-                _sync_folder(asides[-1][1].parent)
-        for (path, _), (aside, target) in zip(files, asides):
-            with _named(path, target):
-                nbytes = os.path.getsize(aside)
-                os.replace(aside, target)
-                _sync_folder(target.parent)
-            report_step("wrote %s: %s", path, format_bytes(nbytes))
+            output = _output_of(path)
+            outputs.append(output)
+            with _named(output):
+                output.prepare(content)
+        if len(outputs) > 1:
+            with _named(outputs[-1]):
+                outputs[-1].withdraw()
+        for output in outputs:
+            with _named(output):
+                nbytes = output.publish()
+            report_step("wrote %s: %s", output.path, format_bytes(nbytes))
     except BaseException:
-        for aside, _ in asides:
-            with contextlib.suppress(OSError):
-                aside.unlink()
+        for output in outputs:
+            output.discard()
         raise
 
 
+def _output_of(path: PathName) -> _Replacement | _Stream:
+    """How `path` is written: of a regular file the name is replaced, but not if standard output or another descriptor
+    that `path` names, as /dev/fd/3 does, is open on it: what else is written there would be lost."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _Replacement(path, Path(os.path.realpath(path)))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be written: {reason}; use another path", path=os.fsdecode(path)) from None
+    target = Path(os.path.realpath(path))
+    named = re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d+)", os.path.abspath(os.fsdecode(path)))
+    for number in [int(named[1])] if named else [1, 2]:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(number), status):
+                return _Stream(path, target, number)
+    is_replaced = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return _Replacement(path, target) if is_replaced else _Stream(path, target)
+
+
+class _Replacement:
+    """A new file, complete under another name in the same folder before it gets its own."""
+
+    def __init__(self, path: PathName, target: Path):
+        self.path, self.target = path, target
+        self._aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
+
+    def prepare(self, content: Content) -> None:
+        remove_orphans(self.target.parent, re.escape(self.target.name))
+        if self.target.is_dir():  # before any content is written
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        with open(self._aside, "x+b") as handle:
+            _write(handle, content)
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def withdraw(self) -> None:
+        """Remove the old file."""
+        self.target.unlink(missing_ok=True)
+        _sync_folder(self.target.parent)
+
+    def publish(self) -> int:
+        """Give the file its name, and return its bytes."""
+        nbytes = os.path.getsize(self._aside)
+        os.replace(self._aside, self.target)
+        _sync_folder(self.target.parent)
+        return nbytes
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._aside.unlink()
+
+
+class _Stream:
+    """A pipe or a device, or what a descriptor of this process is open on.  A reader that has gone takes no bytes."""
+
+    def __init__(self, path: PathName, target: Path, descriptor: int | None = None):
+        self.path, self.target, self._descriptor = path, target, descriptor
+        self._content = io.BytesIO()
+
+    def prepare(self, content: Content) -> None:
+        _write(self._content, content)
+
+    def withdraw(self) -> None:
+        pass
+
+    def publish(self) -> int:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        with contextlib.suppress(BrokenPipeError), open(self._opened(), "wb") as handle:
+            handle.write(self._content.getbuffer())
+        return self._content.getbuffer().nbytes
+
+    def _opened(self) -> PathName | int:
+        return self.path if self._descriptor is None else os.dup(self._descriptor)
+
+    def discard(self) -> None:
+        pass
+
+
+def _write(handle: BinaryIO, content: Content) -> None:
+    if isinstance(content, bytes):
+        handle.write(content)
+    else:
+        content(handle)
+
+
 @contextlib.contextmanager
-def _named(path: PathName, target: Path) -> Iterator[None]:
+def _named(output: _Replacement | _Stream) -> Iterator[None]:
     """Turn any OSError into an InputError with the path."""
     try:
         yield
     except OSError as error:
-        if not target.parent.is_dir():
-            what = f"cannot be written: there is no folder '{target.parent}'; create it"
-            raise InputError(what, path=str(path)) from None
-        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(path)) from None
-
-
-def _write_synced(aside: Path, content: Content) -> None:
-    with open(aside, "x+b") as handle:
-        if isinstance(content, bytes):
-            handle.write(content)
-        else:
-            content(handle)
-        handle.flush()
-        os.fsync(handle.fileno())
+        what, folder = f"{error.strerror or error}; use another path", output.target.parent
+        if isinstance(output, _Replacement) and not folder.is_dir():
+            what = f"there is no folder '{folder}'; create it"
+        raise InputError(f"cannot be written: {what}", path=str(output.path)) from None
 
 
 def _sync_folder(folder: Path) -> None:

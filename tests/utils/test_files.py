@@ -181,3 +181,84 @@ def test_a_folder_that_goes_after_a_file_has_its_name_is_no_error(tmp_path, monk
     monkeypatch.setattr("layermem.utils.files._sync_folder", sync_and_lose)
     write_together([(folder / "model", b"m1")])
     assert synced and (tmp_path / "elsewhere" / "model").read_bytes() == b"m1"
+
+
+# -- what cannot be replaced ---------------------------------------------------------------------------------------
+
+
+def test_a_pipe_gets_the_bytes_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        write_together([(tmp_path / "model", b"1"), (pipe, lambda handle: handle.write(b"content"))])
+        assert reader.communicate()[0] == b"content"
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and names(tmp_path) == ["model", "pipe"]
+
+
+def test_a_device_gets_the_bytes_and_stays_a_device():
+    master, slave = os.openpty()
+    name = os.ttyname(slave)
+    write_atomically(name, b"content")
+    assert os.read(master, 100) == b"content" and stat.S_ISCHR(os.stat(name).st_mode)
+
+
+def test_an_error_while_a_pipe_is_written_sends_no_part_of_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    def fail(handle):
+        handle.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "pipe", fail)
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+
+
+PRINTS = """
+import sys
+from layermem.utils.files import write_atomically
+print("before")
+write_atomically(sys.argv[1], b"content\\n")
+print("after")
+"""
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "out", "link"])
+def test_a_file_that_standard_output_goes_to_loses_nothing(name, tmp_path):
+    (tmp_path / "out").write_text("old\n")
+    (tmp_path / "link").symlink_to("out")
+    with open(tmp_path / "out", "a") as out:
+        subprocess.run([sys.executable, "-c", PRINTS, name], cwd=tmp_path, stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "old\nbefore\ncontent\nafter\n"
+    assert names(tmp_path) == ["link", "out"]
+
+
+def test_a_descriptor_of_the_caller_is_written_where_it_is(tmp_path):
+    with open(tmp_path / "out", "w+") as out:
+        out.write("old\n")
+        out.flush()
+        name = f"/dev/fd/{out.fileno()}"
+        subprocess.run(
+            [sys.executable, "-c", PRINTS, name], pass_fds=[out.fileno()], stdout=subprocess.PIPE, check=True
+        )
+        out.seek(0)
+        assert out.read() == "old\ncontent\n"
+
+
+def test_a_reader_that_has_gone_takes_no_bytes_and_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS, f"/dev/fd/{writer}"], pass_fds=[writer], stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout == b"before\nafter\n"
+
+
+def test_a_link_to_itself_and_a_name_with_a_zero_are_refused(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("loop", "a\0b"):
+        with pytest.raises(InputError, match=r"cannot be written: .*; use another path"):
+            write_atomically(f"{tmp_path}/{name}", b"content")
+    assert (tmp_path / "loop").is_symlink()
