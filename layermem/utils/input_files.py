@@ -1,12 +1,16 @@
-"""Reads files that a user names: regular files, up to a limit, with an InputError for everything else.
+"""Reads files that a user names: regular files and pipes, up to a limit, with an InputError for everything else.
 
-A device such as /dev/zero has no end and a pipe without a writer never begins, so only regular files are opened.
+A device such as /dev/zero has no end, so none is opened.  A pipe is read to its end into a file without a name, which
+is then the file.  One that has a name in a folder (mkfifo) has to begin within PIPE_SECONDS, since its writer may never
+come.  One without, such as /dev/stdin or <(command), is read once, and its content is kept for whoever names it again.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -20,8 +24,12 @@ Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 LINE_LIMIT = 2**20  # bytes of a line of a list
+PIPE_LIMIT = 2**31  # bytes of a pipe: those of the largest message that protobuf reads
+PIPE_SECONDS = 10.0
 CHUNK = 1 << 20  # bytes
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_contents: dict[tuple[int, int], int] = {}  # of pipes without a name: descriptors of files that hold it
 
 
 def exists(path: PathName) -> bool:
@@ -38,31 +46,76 @@ def check_regular(path: PathName, *, what: str) -> int:
     return _regular(path, status, what).st_size
 
 
-def open_regular(path: PathName, *, what: str) -> tuple[int, os.stat_result]:
-    """Return a descriptor of a regular file that should be a `what`, which the caller closes, and the file's status."""
-    check_regular(path, what=what)
+def open_input(path: PathName, *, what: str) -> tuple[int, os.stat_result]:
+    """Return a descriptor of a file that should be a `what`, which the caller closes, and the file's status.  Of a pipe
+    they are those of a file with its content."""
     try:
+        _readable(path, os.stat(path), what)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not block on a pipe
     except (OSError, ValueError) as error:
         raise unreadable(path, what, error) from None
     try:
-        return descriptor, _regular(path, os.fstat(descriptor), what)
-    except BaseException:
+        status = _readable(path, os.fstat(descriptor), what)
+        if stat.S_ISFIFO(status.st_mode):
+            pipe, descriptor = descriptor, _open_content(path, descriptor, status, what)
+            os.close(pipe)
+            status = os.fstat(descriptor)
+        return descriptor, status
+    except BaseException as error:
         os.close(descriptor)
+        if isinstance(error, OSError):
+            raise unreadable(path, what, error) from None
         raise
 
 
+def _open_content(path: PathName, pipe: int, status: os.stat_result, what: str) -> int:
+    """A descriptor of a file with all that a pipe brings."""
+    if os.path.lexists(os.path.realpath(path)):
+        return _copy_of_pipe(path, pipe, what, PIPE_SECONDS)
+    key = status.st_dev, status.st_ino
+    if key not in _contents:
+        _contents[key] = _copy_of_pipe(path, pipe, what, None)
+    return os.open(f"/dev/fd/{_contents[key]}", os.O_RDONLY | os.O_CLOEXEC)  # with a position of its own
+
+
+def _copy_of_pipe(path: PathName, pipe: int, what: str, seconds: float | None) -> int:
+    begun = select.poll()
+    begun.register(pipe, select.POLLIN)
+    if not begun.poll(None if seconds is None else 1000 * seconds):
+        raise InputError(f"is a pipe that nobody writes to; write the {what} to it at the same time", path=str(path))
+    os.set_blocking(pipe, True)
+    with tempfile.TemporaryFile() as content:
+        while chunk := os.read(pipe, CHUNK):
+            content.write(chunk)
+            if content.tell() > PIPE_LIMIT:
+                raise _too_large(path, PIPE_LIMIT, "pipe")
+        content.flush()
+        return os.dup(content.fileno())
+
+
 def _regular(path: PathName, status: os.stat_result, what: str) -> os.stat_result:
+    if not stat.S_ISREG(_readable(path, status, what).st_mode):
+        raise InputError(f"is a pipe; save the {what} in a regular file", path=str(path))
+    return status
+
+
+def _readable(path: PathName, status: os.stat_result, what: str) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"is a folder; give the {what} inside it", path=str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"is a pipe or a device; save the {what} in a regular file", path=str(path))
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+        raise InputError(f"is a device; save the {what} in a regular file", path=str(path))
     return status
+
+
+def _too_large(path: PathName, limit: int, what: str) -> InputError:
+    return InputError(
+        f"is larger than {format_bytes(limit)}, the limit of a {what}; give the right file", path=str(path)
+    )
 
 
 def read_bytes(path: PathName, *, what: str, limit: int) -> bytes:
     """Return the content of a file that should be a `what`, of at most `limit` bytes."""
-    descriptor, status = open_regular(path, what=what)
+    descriptor, status = open_input(path, what=what)
     try:
         return read_whole(path, descriptor, status.st_size, what=what, limit=limit)
     finally:
@@ -82,9 +135,7 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
         except (OSError, ValueError) as error:
             raise unreadable(path, what, error) from None
     if max(size, len(raw)) > limit:
-        raise InputError(
-            f"is larger than {format_bytes(limit)}, the limit of a {what}; give the right file", path=str(path)
-        )
+        raise _too_large(path, limit, what)
     return raw
 
 

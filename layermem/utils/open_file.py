@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from layermem.errors import InputError
 from layermem.utils.files import PathName
-from layermem.utils.input_files import open_regular, read_whole, unreadable
+from layermem.utils.input_files import open_input, read_whole, unreadable
 from layermem.utils.system_faults import working_folder
 
 Identity = tuple[int, int, int, int]
@@ -26,14 +26,14 @@ def identity(status: os.stat_result) -> Identity:
 
 
 class OpenFile:
-    """The regular file that `path` names now; it stays open until nothing refers to the object any more.
+    """The file that `path` names now; it stays open until nothing refers to the object any more.
 
     what   the expected kind of file, for errors
     """
 
     def __init__(self, path: PathName, *, what: str):
         self.path, self.what = os.fspath(path), what
-        self.descriptor, status = open_regular(path, what=what)
+        self.descriptor, status = open_input(path, what=what)
         weakref.finalize(self, os.close, self.descriptor).atexit = False
         self.size, self.identity = status.st_size, identity(status)
 

@@ -81,7 +81,7 @@ def test_a_byte_order_mark_is_no_part_of_the_net():
 
 def test_a_device_is_not_read():
     error = refusal(lambda: read_bytes("/dev/zero", what="prototxt net", limit=2**20))
-    assert str(error) == "/dev/zero: is a pipe or a device; save the prototxt net in a regular file"
+    assert str(error) == "/dev/zero: is a device; save the prototxt net in a regular file"
     assert TEXT_LIMIT == 64 * 2**20
 
 

@@ -2,7 +2,9 @@
 
 import os
 import resource
+import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from layermem.proto.read import read_net, read_solver, resolve_path
 from layermem.proto.weights import read_weights
 from layermem.solver.snapshot import check_prefix, read_snapshot
 from layermem.solver.state_file import read_state
+from layermem.utils import input_files
 from layermem.utils.input_files import LINE_LIMIT, files_below, read_bytes, read_lines
 from layermem.utils.open_file import OpenFile
 from tests.data.makers import layer
@@ -41,14 +44,53 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_device_a_pipe_a_folder_and_a_name_that_is_too_long_are_one_sentence(name, tmp_path):
+def test_a_device_an_unused_pipe_a_folder_and_a_name_that_is_too_long_are_one_sentence(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "PIPE_SECONDS", 0.001)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    says = {"/dev/zero": "pipe or a device", "pipe": "pipe or a device", "folder": "is a folder", "x" * 300: "too long"}
+    says = {"/dev/zero": "is a device", "pipe": "nobody writes to", "folder": "is a folder", "x" * 300: "too long"}
     for path, words in says.items():
         with pytest.raises(InputError, match=words) as caught:
             READERS[name](tmp_path / path)
         assert caught.value.path == str(tmp_path / path)
+
+
+@contextmanager
+def pipe_of(content, folder):
+    """The name of a pipe without a name in a folder, as <(command) is, to which `content` is written."""
+    source = folder / "content"
+    source.write_bytes(content)
+    with subprocess.Popen(["cat", source], stdout=subprocess.PIPE) as writer:
+        yield f"/dev/fd/{writer.stdout.fileno()}"
+
+
+def test_a_pipe_is_read_like_a_file_as_often_as_it_is_named(tmp_path):
+    content = bytes(range(256)) * 1000  # more than a pipe holds
+    with pipe_of(content, tmp_path) as name:
+        assert read_bytes(name, what="file", limit=len(content)) == content
+        file = OpenFile(name, what="file")
+        assert (file.size, file.read(1000, 1010), file.content(len(content))) == (
+            len(content),
+            content[1000:1010],
+            content,
+        )
+        with pytest.raises(InputError, match=r"is larger than .*, the limit of a file"):
+            read_bytes(name, what="file", limit=len(content) - 1)
+
+
+def test_a_net_and_weights_come_through_pipes(tmp_path):
+    net = b'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
+    with pipe_of(net, tmp_path) as name:
+        assert [read_net(name).message.layer[0].name for _ in range(2)] == ["in", "in"]
+    os.mkfifo(tmp_path / "net.prototxt")
+    with subprocess.Popen(f"cat {tmp_path}/content > {tmp_path}/net.prototxt", shell=True):
+        assert read_net(tmp_path / "net.prototxt").message.layer[0].name == "in"
+
+
+def test_a_pipe_has_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "PIPE_LIMIT", 2 * input_files.CHUNK)
+    with pipe_of(bytes(3 * input_files.CHUNK), tmp_path) as name, pytest.raises(InputError, match="limit of a pipe"):
+        read_bytes(name, what="file", limit=100)
 
 
 def image_list(folder, line: str) -> ImageListSource:
@@ -57,7 +99,8 @@ def image_list(folder, line: str) -> ImageListSource:
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "pipe", "x" * 300, "a\0b", ".", "no.png"])
-def test_an_image_that_is_no_regular_file_is_named_with_its_line(name, tmp_path):
+def test_an_image_that_is_no_file_is_named_with_its_line(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "PIPE_SECONDS", 0.001)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="which cannot be read: ") as caught:
         image_list(tmp_path, f"\n{name} 3\n").read(1)

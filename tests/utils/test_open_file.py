@@ -6,6 +6,7 @@ import os
 import pytest
 
 from layermem.errors import InputError
+from layermem.utils import input_files
 from layermem.utils.open_file import Files, OpenFile
 
 
@@ -37,6 +38,7 @@ def test_the_content_is_that_of_the_first_look_or_an_error(tmp_path):
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_refused_without_a_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "PIPE_SECONDS", 0.001)
     path = written(tmp_path / "f", b"x")
     opened = os.open
 
@@ -46,7 +48,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_refused_without_a_wait(tmp_pat
         return opened(name, *arguments)
 
     monkeypatch.setattr(os, "open", replaced)
-    with pytest.raises(InputError, match="is a pipe or a device"):
+    with pytest.raises(InputError, match="is a pipe that nobody writes to"):
         OpenFile(path, what="file")
 
 
