@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
+from layermem.utils.early_signals import deliver
 
 if TYPE_CHECKING:
     from layermem.distributed.group import Group
@@ -96,6 +97,12 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
     write."""
     from layermem.utils.processes import ends_with_this_process
 
+    end_with_this_process = ends_with_this_process(signal.SIGTERM)
+
+    def prepare() -> None:
+        deliver()
+        end_with_this_process()
+
     command = [launcher(), "-n", str(count), sys.executable, "-m", "layermem", *words]
     process = subprocess.Popen(
         command,
@@ -104,7 +111,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        preexec_fn=ends_with_this_process(signal.SIGTERM),
+        preexec_fn=prepare,
     )
     received: list[signal.Signals] = []
     lost: list[InputError] = []
@@ -115,6 +122,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
 
     signals = {signal.Signals[here]: signal.Signals[there] for here, there in FORWARDED.items()}
     previous = {number: signal.signal(number, forward) for number in signals}
+    deliver()
     try:
         code = _relayed(process, lost)
     finally:

@@ -54,6 +54,7 @@ from layermem.cli.other_names import refuse_other_names
 from layermem.cli.parser import Parser, VerbParser
 from layermem.cli.verbosity import DISK_FULL, apply_verbosity, lost_output
 from layermem.errors import InputError, LayermemError
+from layermem.utils.early_signals import INTERRUPTED
 from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, abbreviated, wrap
 
@@ -90,7 +91,6 @@ exit codes: 0 done, 2 the input is wrong, 3 no plan fits the budget,
             4 the device failed, 5 training diverged, 130 interrupted,
             143 ended by SIGTERM
 """
-INTERRUPTED = 130
 RESEND_DELAY = 0.01  # seconds, by which the interrupted callback has returned
 READER_GONE = errno.EPIPE, errno.EIO  # errors of pipes, and of a terminal that was closed
 PLANNING = compare.run_compare, fit.run_fit, plan.run_plan  # verbs that hold nothing to close

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 
 from layermem.errors import InputError
+from layermem.utils.early_signals import deliver
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # a handler for signal.signal
 EFFECTS = ("stop", "snapshot", "none", "budget")
@@ -97,6 +98,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             for number in self.effects:
                 self._previous[number] = signal.signal(number, self._handle)
+            deliver()
         return self
 
     def __exit__(self, *error: object) -> None:
