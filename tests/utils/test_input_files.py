@@ -48,7 +48,7 @@ def test_a_device_an_unused_pipe_a_folder_and_a_name_that_is_too_long_are_one_se
     monkeypatch.setattr(input_files, "PIPE_SECONDS", 0.001)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    says = {"/dev/zero": "is a device", "pipe": "nobody writes to", "folder": "is a folder", "x" * 300: "too long"}
+    says = {"/dev/zero": "is a device", "pipe": "no program writes to", "folder": "is a folder", "x" * 300: "too long"}
     for path, words in says.items():
         with pytest.raises(InputError, match=words) as caught:
             READERS[name](tmp_path / path)

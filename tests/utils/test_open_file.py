@@ -48,7 +48,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_refused_without_a_wait(tmp_pat
         return opened(name, *arguments)
 
     monkeypatch.setattr(os, "open", replaced)
-    with pytest.raises(InputError, match="is a pipe that nobody writes to"):
+    with pytest.raises(InputError, match="is a pipe that no program writes to"):
         OpenFile(path, what="file")
 
 
