@@ -47,7 +47,7 @@ def setting(least, most, seed=0):
     return before
 
 
-@pytest.mark.exhaustive(5)
+@pytest.mark.exhaustive(8)
 @pytest.mark.parametrize("fields", [{}, ADAM], ids=["momentum", "adam"])
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("device", ["cpu", "reference"])
@@ -120,6 +120,7 @@ def by_free_memory(monkeypatch, rng, least, most):
     return before
 
 
+@pytest.mark.exhaustive(3)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["file", "signal", "free"])
 def test_every_way_to_another_budget_keeps_the_bits(way, ranks, monkeypatch):

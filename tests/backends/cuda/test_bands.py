@@ -64,6 +64,7 @@ def check_bits(whole: InnerProduct, rng: np.random.Generator, way: Way = PLAIN) 
     memory.check()
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("precision", ENGINES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bands_have_the_bits_of_the_whole(shape, precision, rng):

@@ -299,6 +299,7 @@ def test_events_are_made_once_and_only_where_the_schedule_waits(strategy, lenet)
     assert awaited > 0 and (copies > 0) == (strategy == "inter")
 
 
+@pytest.mark.exhaustive(2)
 @pytest.mark.parametrize("graph", [False, True], ids=["calls", "graph"])
 @pytest.mark.parametrize("net", ["chain", "residual"])
 def test_another_budget_keeps_the_bits_the_context_and_the_modules_and_frees_the_arena_first(net, graph):
