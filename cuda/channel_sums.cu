@@ -1,11 +1,12 @@
-// Sums per channel, as gradients of biases, scales and slopes need them.  With several parts, y is [parts][columns].
+// Sums per channel, as gradients of biases, scales and slopes need them.  With several parts, y is [parts][columns].  Of
+// several frames, which lie one after the other, each has parts of its own: y is [frames][parts][columns].
 //   channel_sums           y[c] = sum of x
 //   channel_sums_product   y[c] = sum of x b
 //   channel_sums_prelu     y[c] = sum of x b where b <= 0
 //   y [parts][columns] float written or added to      x, b [outer][columns][inner] float read; of channel_sums, x may
 //                                                     have 16 bits
 //   launch   channel_sums, channel_sums_*: `width` lanes of V columns across, 256 / width rows down: grid
-//            (ceil(columns / (width V)), parts), block 256
+//            (ceil(columns / (width V)), parts, frames), block 256
 //   traffic  4 |x| bytes, or 2: bound by memory
 //   assumes  _v4: columns and pitch are multiples of 4, x and y aligned to 4 elements
 //   source   Caffe's products with a vector of ones (base_conv_layer.cpp, scale_layer.cu, prelu_layer.cu), without one
@@ -18,20 +19,27 @@ struct ChannelSumsArgs {
     float* y;
     const T* x;
     const T* b;
-    Columns at;
+    Columns at;  // of a frame
+    int parts;   // of a frame, in all slices
     int accumulate;
 };
 
 template <int V, int INPUTS, class T, class Term>
 LM_FN void channel_sums(const ChannelSumsArgs<T>& p, const T* const (&inputs)[INPUTS], Term term) {
+    const int frame = blockIdx.z;
+    Columns at = p.at;
+    at.open += frame * static_cast<int>(gridDim.x) * COLUMN_THREADS * V;
+    const T* x[INPUTS];
+#pragma unroll
+    for (int k = 0; k < INPUTS; ++k) x[k] = inputs[k] + static_cast<long long>(frame * at.here) * at.pitch;
     sum_columns<1, V>(
-        p.at, inputs,
+        at, x,
         [&](int, const float (&in)[INPUTS][V], float (&values)[1][V]) {
 #pragma unroll
             for (int v = 0; v < V; ++v) values[0][v] = term(in[0][v], in[INPUTS - 1][v]);
         },
         [&](int column, float (&sums)[1][V]) {
-            put<V>(p.y + part_of(p.at) * p.at.columns + column, sums[0], p.accumulate);
+            put<V>(p.y + (frame * p.parts + part_of(at)) * at.columns + column, sums[0], p.accumulate);
         });
 }
 

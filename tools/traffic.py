@@ -184,8 +184,9 @@ def _most_of(launch: Launch) -> Iterator[int]:
         for member in at.kind.members
         if member.name == name and isinstance(member.kind, Scalar)
     )
-    row = ITEMSIZE["float32"] * columns
-    return chain([row * launch.grid[1]], repeat(row * rows))
+    _, parts, frames = launch.grid
+    row = ITEMSIZE["float32"] * columns * frames
+    return chain([row * parts], repeat(row * rows))
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

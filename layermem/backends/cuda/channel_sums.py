@@ -25,6 +25,7 @@ class Columns:
 
     first, here   for a slice of the batch, the first of its blocks of `outer` and their number; 0: all blocks
     alike         columns of the whole batch, if these belong to some of its items: rows are split as for the batch
+    frames        blobs like this one, one after the other, which channel_sums adds in their order
     """
 
     outer: int
@@ -34,6 +35,7 @@ class Columns:
     first: int = 0
     here: int = 0
     alike: int = 0
+    frames: int = 1
 
     @classmethod
     def of(cls: type[C], tensor: Tensor, axis: int = 1) -> C:
@@ -64,13 +66,18 @@ class Columns:
     @property
     def rows_each(self) -> int:
         """Rows of a part."""
-        across = ceil_div(self.alike or self.columns, self.lanes * self.v)
+        across = self.frames * ceil_div(self.alike or self.columns, self.lanes * self.v)
         parts = min(ceil_div(BLOCKS, across), self.rows // (THREADS // self.lanes * MIN_ROWS))
         return ceil_div(self.rows, max(1, parts))
 
     @property
     def parts(self) -> int:
         return max(1, ceil_div(self.rows, self.rows_each)) if self.rows else 1
+
+    @property
+    def all_parts(self) -> int:
+        """Parts of all frames."""
+        return self.frames * self.parts
 
     @property
     def parts_here(self) -> range:
@@ -120,11 +127,11 @@ class Columns:
 
     def part_bytes(self) -> int:
         """Workspace bytes of channel_sums: [parts][columns] floats; 0 for one part, or if slices carry the sums."""
-        return FLOAT * self.parts * self.columns if self.parts > 1 and not self.here else 0
+        return FLOAT * self.all_parts * self.columns if self.all_parts > 1 and not self.here else 0
 
     def carried(self, address: int, terms: int = 1) -> tuple[int, int]:
         """Addresses of the sums of `terms` terms by part, and of the threads' sums of an open part, in a carry."""
-        return address, address + aligned(FLOAT * terms * self.parts * self.columns)
+        return address, address + aligned(FLOAT * terms * self.all_parts * self.columns)
 
     @property
     def leaves_part(self) -> bool:
@@ -136,7 +143,7 @@ class Columns:
         _, open_sums = self.carried(0, terms)
         if self.here and not self.leaves_part:
             return open_sums
-        return open_sums + aligned(FLOAT * terms * self.v * THREADS * self.across)
+        return open_sums + aligned(FLOAT * terms * self.v * THREADS * self.across * self.frames)
 
 
 def channel_sums(
@@ -148,11 +155,11 @@ def channel_sums(
     suffix      as in CudaCall, if x is in 16 bits
     """
     parts, open_sums = at.carried(workspace) if at.here else (workspace, 0)
-    one = at.parts == 1
+    one = at.all_parts == 1
     for grid, struct in at.runs(open_sums):
-        yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, grid, struct, suffix)
+        yield _sum_part(at, kind, y if one else parts, x, b, accumulate and one, (*grid, at.frames), struct, suffix)
     if at.ends_here and not one:
-        yield merge_parts(at.parts, at.columns, y, parts, accumulate)
+        yield merge_parts(at.all_parts, at.columns, y, parts, accumulate)
 
 
 def merge_parts(parts: int, columns: int, y: int, x: int, accumulate: bool) -> Launch:
@@ -177,7 +184,7 @@ def _sum_part(
     x: int,
     b: int,
     accumulate: bool,
-    grid: tuple[int, int],
+    grid: tuple[int, ...],
     struct: StructValues,
     suffix: str = "",
 ) -> Launch:
@@ -190,5 +197,6 @@ def _sum_part(
         x=x,
         b=b,
         at=struct,
+        parts=at.parts,
         accumulate=accumulate,
     )

@@ -33,12 +33,15 @@ def test_parts_are_shared_out_among_the_threads_of_a_block(parts, lanes):
     assert parts > THREADS * MIN_ROWS or parts <= MIN_ROWS * THREADS // lanes
 
 
+@pytest.mark.parametrize("frames", [1, 16])
 @pytest.mark.parametrize("columns", [64, 3])
-def test_a_sum_takes_two_launches_at_most(columns):
-    at = Columns(128 * 112 * 112, columns)
+def test_a_sum_takes_two_launches_at_most(columns, frames):
+    """Also over frames, which share the blocks of a sum."""
+    at = Columns(128 * 112 * 112, columns, frames=frames)
     launches = list(channel_sums(at, 0, 0, False, 0))
     assert [each.function for each in launches] == [f"channel_sums_v{at.v}"] * 2
-    assert launches[1] == merge_parts(at.parts, columns, 0, 0, False)
+    assert launches[0].grid == (at.across, at.parts, frames) and BLOCKS <= np.prod(launches[0].grid) < 1.1 * BLOCKS
+    assert launches[1] == merge_parts(frames * at.parts, columns, 0, 0, False)
 
 
 def run(launch: Launch, way: tuple[str, str, str]) -> None:
