@@ -20,6 +20,7 @@ struct ConvWgradArgs {
     // first_split on.
     int first_split, first_image, images_whole;
     int accumulate;
+    Frames frames;  // of blobs in fp32
 };
 
 // The windows of a split in this slice: `depth` from `start` on, after `before` that earlier slices have summed.
@@ -63,9 +64,34 @@ struct MapsColumn {
     }
 };
 
+// The same of maps that lie frame by frame: element k is that of window start + k.
+template <int V, class E>
+struct MapsColumnByFrame {
+    using Element = E;
+    static constexpr bool SPREADS = V > 1, HAS_PARTS = false;
+    static_assert(STAGE_DEPTH<V> == WARP, "a lane has a window of each stage");
+
+    const E* maps;  // of the first window in memory
+    const ByFrame order;
+    const Divider& by_window;
+    int pitch, left;   // windows from the next stage on
+    int next, offset;  // this lane's window of the next stage, and where that of this stage lies
+
+    LM_MEMBER void advance() {
+        offset = order.place_of_window(next, by_window) * pitch;
+        next += STAGE_DEPTH<V>;
+        left -= STAGE_DEPTH<V>;
+    }
+
+    LM_MEMBER const E* at(int k, int, bool& inside) const {
+        inside = k - STAGE_DEPTH<V> < left;
+        return maps + shuffle(offset, k);
+    }
+};
+
 // A column of the windows' pixels: element k is the pixel under one tap of window start + k.  PAIRS: a place is a pair
 // in one register, for images below 2^14 pixels a side.
-template <int V, bool PAIRS, class E>
+template <int V, bool PAIRS, class E, class Order = InOrder>
 struct ImageColumn {
     using Element = E;
     static constexpr bool SPREADS = PAIRS && (V > 1 || FETCHES_AHEAD), HAS_PARTS = true;
@@ -81,9 +107,10 @@ struct ImageColumn {
     int offsets[PARTS];  // of this lane's windows;
     int h, w;            // h is OUTSIDE where that is not there
     Pair places[PARTS];  // h and w
+    const Order order;
 
     LM_MEMBER ImageColumn(const E* image, const ConvProblem& conv, Divider by_window, Divider by_columns, int next,
-                          int end, int down, int right)
+                          int end, int down, int right, const Order& order = {})
         : image(image),
           conv(conv),
           by_window(by_window),
@@ -91,7 +118,8 @@ struct ImageColumn {
           next(next),
           end(end),
           down(down),
-          right(right) {
+          right(right),
+          order(order) {
         if constexpr (IS_KEPT) {
             this->image = opaque(image);
             tap = Pair(down, right).kept();
@@ -107,7 +135,7 @@ struct ImageColumn {
             const int line = divide(rest, by_columns);
             h = line * conv.stride_h;
             w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
-            offsets[part] = ((image * conv.height + h) * conv.width + w) * conv.image_pitch;
+            offsets[part] = ((order.place_of(image) * conv.height + h) * conv.width + w) * conv.image_pitch;
             if (window >= end) h = OUTSIDE;
             places[part] = Pair(h, w);
             next += WARP;
@@ -135,7 +163,8 @@ struct ImageColumn {
 // batch, and its last one ends at one or at the end of the split.  A split that has begun continues from `begun`, and
 // one that does not end here goes to `left`, so its sums are those of the whole batch.
 //
-// MAPS_V elements of the maps and V of the image are copied at a time.
+// MAPS_V elements of the maps and V of the image are copied at a time.  Images that lie frame by frame have a loop of
+// their own, which leaves that of images in order as it is.
 template <class T, class Product, int MAPS_V, int V, class Image, class Maps>
 LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     constexpr int RUN = V > 1 ? 4 : 1;
@@ -154,14 +183,10 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
     const int n = n0 + my_column<T::N, V>(), tap = divide(n, p.by_channels), c = n - tap * conv.channels;
     const int r = divide(tap, p.by_kernel_w), s = tap - r * conv.kernel_w;
     const int down = r * conv.dilation_h - conv.pad_h, right = s * conv.dilation_w - conv.pad_w;
-    const Maps* maps = p.maps + (static_cast<long long>(start) * conv.maps_pitch + group * conv.outputs + m);
+    const Maps* maps = p.maps + (group * conv.outputs + m);
     const Image* image =
         p.image + (static_cast<long long>(down * conv.width + right) * conv.image_pitch + group * conv.channels + c);
-    Columns<T::M, T::THREADS, MAPS_V, MapsColumn<MAPS_V, Maps>> a(
-        MapsColumn<MAPS_V, Maps>{maps, conv.maps_pitch, m < conv.outputs ? depth : 0});
-    using Column = ImageColumn<V, PAIRS, Image>;
-    Columns<T::N, T::THREADS, V, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
-                                                  start + depth, n < width ? down : OUTSIDE, right));
+    const int end = start + depth, maps_depth = m < conv.outputs ? depth : 0;
     Product product;
     const long long of_group = static_cast<long long>(conv.outputs) * width;
     const auto row_of = [&](int i) {
@@ -169,7 +194,21 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
         return k < conv.outputs ? k * width : -1;
     };
     if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
-    multiply<T>(shared, depth, a, b, product);
+    const auto multiply_columns = [&](auto maps_column, auto order) {
+        using Column = ImageColumn<V, PAIRS, Image, decltype(order)>;
+        Columns<T::M, T::THREADS, MAPS_V, decltype(maps_column)> a(maps_column);
+        Columns<T::N, T::THREADS, V, Column> b(Column(image, conv, p.by_window, p.by_columns, start + lane_of_warp(),
+                                                      end, n < width ? down : OUTSIDE, right, order));
+        multiply<T>(shared, depth, a, b, product);
+    };
+    if (IS_NARROW<Maps> || p.frames.per_item.divisor == 1)
+        multiply_columns(MapsColumn<MAPS_V, Maps>{maps + static_cast<long long>(start) * conv.maps_pitch,
+                                                  conv.maps_pitch, maps_depth},
+                         InOrder());
+    else if constexpr (!IS_NARROW<Maps>)
+        multiply_columns(MapsColumnByFrame<MAPS_V, Maps>{maps, p.frames.of_maps(), p.by_window, conv.maps_pitch,
+                                                         maps_depth, start + lane_of_warp(), 0},
+                         p.frames.of_image());
     const bool ends = windows.ends;
     const int groups = gridDim.z / p.splits;
     float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;

@@ -6,6 +6,7 @@
 //   assumes  elements below 2^31
 //   order    backward adds the taps in rising order
 //   source   Caffe im2col.cu
+#include "conv_problem.cuh"
 #include "element.cuh"
 
 using namespace lm;
@@ -87,15 +88,18 @@ struct GatherWindowsArgs {
     int height, width, channels, outputs;  // of all groups
     int kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     Divider by_row, by_group, by_channels, by_kernel_w;  // kh kw C, kh kw C/g, C/g, kw
-    Divider by_window, by_columns;                       // Ho Wo, Wo
+    Divider by_outputs, by_window, by_columns;           // K, Ho Wo, Wo
     int first, count;                                    // windows, counted through all images
+    Frames frames;
 };
 
 template <class T>
 LM_FN void gather(const GatherWindowsArgs<T>& p) {
     const int at = blockIdx.x * 256 + threadIdx.x, i = at - p.count * p.outputs;
     if (i < 0) {
-        p.maps_rows[at] = widened(p.maps[p.first * p.outputs + at]);
+        const int row = divide(at, p.by_outputs);
+        const int window = p.frames.of_maps().place_of_window(p.first + row, p.by_window);
+        p.maps_rows[at] = widened(p.maps[(window - row) * p.outputs + at]);
         return;
     }
     const int row = divide(i, p.by_row), element = i - row * static_cast<int>(p.by_row.divisor);
@@ -110,7 +114,7 @@ LM_FN void gather(const GatherWindowsArgs<T>& p) {
     const int w = column * p.stride_w - p.pad_w + s * p.dilation_w;
     const bool inside = static_cast<unsigned>(h) < static_cast<unsigned>(p.height) &&
                         static_cast<unsigned>(w) < static_cast<unsigned>(p.width);
-    const int pixel = (n * p.height + h) * p.width + w;
+    const int pixel = (p.frames.of_image().place_of(n) * p.height + h) * p.width + w;
     p.image_rows[i] = inside ? widened(p.image[pixel * p.channels + group * each + c]) : 0.0f;
 }
 LM_KERNEL_OF_ELEMENTS(gather_windows, GatherWindowsArgs, 256, gather)

@@ -20,10 +20,11 @@ from layermem.backends.cuda.products.gemm_tiles import (
     vector_width_of,
 )
 from layermem.backends.cuda.products.implicit_gemm import conv_fprop
-from layermem.backends.cuda.products.wgrad import Split, conv_wgrad_workspace_bytes, split_of
-from layermem.ops import ConvProblem, Window
-from tests.backends.cuda.harness import Case, Way, layer_of
+from layermem.backends.cuda.products.wgrad import Frames, Split, conv_wgrad, conv_wgrad_workspace_bytes, split_of
+from layermem.ops import ConvProblem, Tensor, Window
+from tests.backends.cuda.harness import Case, Memory, Way, layer_of
 from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.emulator import emulate
 
 
 def filled(rng: np.random.Generator, layer, *shapes):
@@ -54,6 +55,40 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
         got = Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=same).check()
         found.append({role: got[role].tobytes() for role in ("y0", "dx0", "dw0")})
     assert all(each == found[0] for each in found)
+
+
+@pytest.mark.parametrize("precision", ENGINES)
+@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
+def test_frames_have_the_bits_of_images_in_order(channels, outputs, precision, rng, monkeypatch):
+    """In every tile, with images two frames apart and maps one; splits end within items."""
+    items, frames = 2, 3
+    problem = ConvProblem(items * frames, channels, outputs, Window(5, 3, pad=1), Window(4, 3, pad=1))
+    memory, split, engine = Memory(), Split(4, 2), ENGINES[precision]
+
+    def stored(tensor: Tensor, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values in the order of images, and by frame, with others between."""
+        in_order = memory.stored(rng.standard_normal(tensor.shape), np.float32)
+        by_frame = memory.bytes(step * in_order.nbytes).view(np.float32).reshape(step * frames, items, -1)
+        by_frame[::step] = in_order.reshape(items, frames, -1).swapaxes(0, 1)
+        return in_order, by_frame
+
+    (maps, maps_by_frame), (image, image_by_frame) = stored(problem.maps, 1), stored(problem.image, 2)
+
+    def gradient(maps: np.ndarray, image: np.ndarray, **frames: Frames) -> bytes:
+        parts, dw = (np.full((n, problem.filter.count), np.nan, np.float32) for n in (split.parts, 1))
+        dw_at, maps_at, image_at, parts_at = (array.ctypes.data for array in (dw, maps, image, parts))
+        for each in conv_wgrad(engine, problem, dw_at, maps_at, image_at, False, parts_at, split=split, **frames):
+            kernels = emulate.load(f"cuda/{each.module}.cu", "plain")
+            buffers = [dw, parts, maps, image]
+            kernels.launch(each.function, each.grid, each.block, each.args, each.shared, buffers=buffers)
+        return dw.tobytes()
+
+    found = []
+    for tile in engine.tiles:
+        monkeypatch.setattr(gemm_tiles, "TILES", (tile,))
+        found.append(gradient(maps, image))
+        found.append(gradient(maps_by_frame, image_by_frame, frames=Frames(frames, 2 * items, items)))
+    assert len({*found}) == 1 and not np.isnan(np.frombuffer(found[0], np.float32)).any()
 
 
 @pytest.mark.samples(2)

@@ -28,6 +28,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     vector_width_of,
     windows,
 )
+from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, ConvProblem
 
 MIN_WINDOWS = 256  # lower limit of a split of a weight gradient
@@ -54,6 +55,21 @@ class Split(NamedTuple):
         return self.images_each * windows(problem)
 
 
+class Frames(NamedTuple):
+    """Image i of a weight gradient is frame i % `per_item` of item i / `per_item`, and the next frame of an item lies
+    `image_step` images, or `maps_step` maps, behind it; with one per item, images lie one after the other."""
+
+    per_item: int = 1
+    image_step: int = 0
+    maps_step: int = 0
+
+    @property
+    def struct(self) -> StructValues:
+        """The fields of the struct Frames of cuda/conv_problem.cuh."""
+        return {**self._asdict(), "per_item": divider(self.per_item)}
+
+
+IN_ORDER = Frames()
 Slice = TypeVar("Slice", bound="ImageSlice")
 
 
@@ -152,6 +168,7 @@ def conv_wgrad(
     *,
     split: Split | None = None,
     maps_pitch: int = 0,
+    frames: Frames = IN_ORDER,
 ) -> Iterator[Launch]:
     """`split` and `maps_pitch` are given if `problem` is a band of a larger gradient, to keep its order of sums."""
     split = split or split_of(problem)
@@ -167,6 +184,7 @@ def conv_wgrad(
         images=problem.n,
         accumulate=accumulate and one,
         maps_pitch=maps_pitch,
+        frames=frames,
     )
     if not one:
         yield sum_parts(problem, dw, workspace, split.parts, accumulate)
@@ -187,6 +205,7 @@ def wgrad_splits(
     left: int = 0,
     accumulate: bool = False,
     maps_pitch: int = 0,
+    frames: Frames = IN_ORDER,
 ) -> Launch:
     """The parts `splits` of a weight gradient, consecutive from `dw` on.  `problem` has the images from `first` on, of
     `images` in total.  An earlier slice may have begun the first part, and later slices may continue the last one."""
@@ -220,6 +239,7 @@ def wgrad_splits(
         first_image=first,
         images_whole=images,
         accumulate=accumulate,
+        frames=frames.struct,
     )
 
 

@@ -29,6 +29,8 @@ from layermem.backends.cuda.base import FLOAT, Workspace, suffix
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
 from layermem.backends.cuda.products.wgrad import (
+    IN_ORDER,
+    Frames,
     ImageSlice,
     Split,
     conv_wgrad,
@@ -47,11 +49,13 @@ class WgradSlice(ImageSlice):
     """The weight gradient over the images of a slice; all slices have as many images.
 
     sums, open, workspace   device addresses
+    frames                  of these images
     """
 
     sums: int = 0
     open: int = 0
     workspace: int = 0
+    frames: Frames = IN_ORDER
 
     @cached_property
     def split(self) -> Split:
@@ -164,6 +168,7 @@ class WgradSlice(ImageSlice):
                 begun=begun,
                 left=left,
                 accumulate=adds,
+                frames=self.frames,
             )
         yield from self._leave_rest(engine, maps, image)
         if self.workspace_bytes:
@@ -264,10 +269,12 @@ class WgradSlice(ImageSlice):
             by_group=divider(window_elements // problem.groups),
             by_channels=divider(problem.c // problem.groups),
             by_kernel_w=divider(problem.kernel[1]),
+            by_outputs=divider(problem.k),
             by_window=divider(windows(problem)),
             by_columns=divider(problem.out_w),
             first=first,
             count=count,
+            frames=self.frames.struct,
         )
 
 
@@ -308,10 +315,11 @@ def conv_wgrad_of(
     image: int,
     accumulate: bool,
     memory: WgradMemory,
+    frames: Frames = IN_ORDER,
 ) -> Iterator[Launch]:
     """conv_wgrad of the images of `batch_slice`, if that is given: then only the last slice writes dw."""
     if batch_slice is None:
-        yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace)
+        yield from conv_wgrad(engine, problem, dw, maps, image, accumulate, memory.workspace, frames=frames)
     else:
-        its = replace(WgradSlice.of(problem, batch_slice), **memory._asdict())
+        its = replace(WgradSlice.of(problem, batch_slice), **memory._asdict(), frames=frames)
         yield from its.wgrad(engine, dw, maps, image, accumulate)
