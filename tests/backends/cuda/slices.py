@@ -13,6 +13,7 @@ from layermem.backends.cuda.products import narrow_products, wgrad, wgrad_slices
 from layermem.backends.cuda.products.wgrad import Split
 from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
+from layermem.layers.images import image_shape
 from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, ConvProblem, OpRecord
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
 from tests.layers.harness import Run, wants_of
@@ -59,10 +60,10 @@ class Slices:
 
     def pairs(self) -> Iterator[Pair]:
         """What it writes, as slices leave it and as the whole batch does."""
-        layer, rng = layer_of(self.text, *self.shapes), np.random.default_rng(7)
+        layer, rng = self.layer(sum(self.counts)), np.random.default_rng(7)
         known: dict[str, np.ndarray] = {}
-        for i, shape in enumerate(self.shapes):
-            known[f"x{i}"] = self.values.get(i, rng.standard_normal(shape))
+        for i, bottom in enumerate(layer.bottoms):
+            known[f"x{i}"] = self.values.get(i, rng.standard_normal(bottom.shape))
         for i, param in enumerate(layer.params):
             known[f"w{i}"] = self.weights[i] if self.weights else rng.standard_normal(param.tensor.shape)
         for i, top in enumerate(layer.tops):
@@ -71,13 +72,23 @@ class Slices:
         arrays = {role: memory.stored(value, np.float32) for role, value in known.items()}
         wants, starts = wants_of(layer), [0, *accumulate(self.counts)]
         parts = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
-        layers = [
-            layer_of(self.text, *((p.count if shape[0] == p.items else shape[0], *shape[1:]) for shape in self.shapes))
-            for p in parts
-        ]
+        layers = [self.layer(part.count) for part in parts]
         for number, step in enumerate([first_step(layer, wants), *layer.backward(wants)]):
             steps = [[first_step(each, wants), *each.backward(wants)][number] for each in layers]
             yield from self._step(layer, step, list(zip(layers, steps, parts, strict=True)), arrays, rng)
+
+    def layer(self, count: int) -> Layer:
+        """The layer over `count` items."""
+        items = sum(self.counts)
+        return layer_of(self.text, *((count if shape[0] == items else shape[0], *shape[1:]) for shape in self.shapes))
+
+    def piece(self, array: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
+        """The items of a slice, in place."""
+        each = array.shape[0] // batch_slice.items
+        return array[each * batch_slice.first : each * (batch_slice.first + batch_slice.count)]
+
+    def put_back(self) -> None:
+        """Write pieces that are not in place to their arrays."""
 
     def _step(
         self,
@@ -121,8 +132,7 @@ class Slices:
             for role, array in ({**reads, **got}).items():
                 shape, of_slice = Run(layer).tensor(role).stored, Run(small).tensor(role).stored
                 if shape != of_slice:
-                    each = shape[0] // batch_slice.items
-                    operands[role] = array[each * batch_slice.first : each * (batch_slice.first + batch_slice.count)]
+                    operands[role] = self.piece(array, batch_slice)
                 elif role in got:
                     for suffix, bytes_of in ((CARRY, cuda_kernels.carry_bytes), (OPEN, cuda_kernels.open_bytes)):
                         size = max(bytes_of(each, step.step, role) or 0 for each in sliced)
@@ -143,6 +153,7 @@ class Slices:
                 if cuda_kernels.sums_in_place(its_record, step.step, role)
             ]
             run_op(its_record, step.step, operands, **how)
+            self.put_back()
             assert all(carry.tobytes() == before for carry, before in only_read)
         memory.check()
         for role in written:
@@ -155,6 +166,35 @@ class Slices:
             return frozenset()
         dtypes = dict.fromkeys((*step.reads, *step.writes, *step.updates), NARROW[self.storage])
         return narrow_products.takes(self.way.precision, record, step.step, dtypes, ())
+
+
+@dataclass
+class Volumes(Slices):
+    """A convolution over items of more than two spatial axes, which `shapes` have too, in the memory of images."""
+
+    copies: list[tuple[Memory, np.ndarray, np.ndarray]] = field(default_factory=list)  # of pieces, with their places
+
+    def layer(self, count: int) -> Layer:
+        shapes = [(count, *items) for _, *items in self.shapes]
+        dims = " ".join(f"dim: {size}" for size in shapes[0])
+        images = (image_shape(shape, 1) for shape in shapes)
+        return layer_of(f"{self.text} input_param {{ shape {{ {dims} }} }}", *images)
+
+    def piece(self, array: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
+        by_frame = array.reshape(-1, batch_slice.items, *array.shape[1:])[
+            :, batch_slice.first : batch_slice.first + batch_slice.count
+        ]
+        memory = Memory()
+        copy = memory.bytes(by_frame.nbytes).view(array.dtype).reshape(-1, *array.shape[1:])
+        copy[...] = by_frame.reshape(copy.shape)
+        self.copies.append((memory, by_frame, copy))
+        return copy
+
+    def put_back(self) -> None:
+        while self.copies:
+            memory, by_frame, copy = self.copies.pop()
+            memory.check()
+            by_frame[...] = copy.reshape(by_frame.shape)
 
 
 def splits_of(images: int) -> Callable[[ConvProblem], Split]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from layermem.ops import BatchSlice, OpRecord
 from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, Way, first_step, layer_of, record_of, run_op
-from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
+from tests.backends.cuda.slices import SPLITTING, Slices, Volumes, splits_of
 from tests.cases import CASES, SLICED, conv_text, edge_layer
 from tests.layers.harness import TRAIN, wants_of
 from tests.op_case import OpCase
@@ -145,6 +146,75 @@ def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
     cut(monkeypatch, 2)
     text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 4 kernel_size: 2 }'
     Slices(text, [(4, 3, 5, 4)] * 2, (2, 2), adds=True).check()
+
+
+VOLUMES = {
+    "one axis of frames": ("num_output: 6 kernel_size: 3 pad: 1 group: 2", (6, 4, 3, 5, 4)),
+    "strides and gaps": ("num_output: 4 kernel_size: 2 stride: 2 dilation: 2 pad: 1", (6, 8, 5, 7, 6)),
+    "a group a channel": ("num_output: 4 kernel_size: 2 group: 4", (6, 4, 3, 4, 3)),
+    "mixed width": ("num_output: 4 kernel_size: 3 pad: 1 stride: 2", (6, 3, 3, 5, 4)),
+    "one tap": ("num_output: 5 kernel_size: 1 kernel_size: 3 kernel_size: 2", (6, 3, 3, 4, 5)),
+    "one frame": ("num_output: 4 kernel_size: 2", (6, 4, 2, 5, 5)),
+    "frames in the pad alone": ("num_output: 4 kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2", (6, 2, 2, 3, 3)),
+    "a bias in parts that end within items": ("num_output: 40 kernel_size: 1", (6, 1, 2, 10, 9)),
+    "two axes of frames": ("num_output: 3 kernel_size: 2 pad: 1 stride: 2", (6, 4, 4, 3, 3, 4)),
+}
+VOLUMES_OF_KINDS = [
+    *((name, "Convolution") for name in VOLUMES),
+    *((name, "Deconvolution") for name in VOLUMES if name != "frames in the pad alone"),
+]
+
+
+@pytest.mark.exhaustive(8)
+@pytest.mark.parametrize("images", [0, 5, 6])  # of a split; 0: one split
+@pytest.mark.parametrize("name, kind", VOLUMES_OF_KINDS)
+def test_gradients_of_filters_over_frames_are_those_of_the_whole_batch(name, kind, images, monkeypatch):
+    settings, shape = VOLUMES[name]
+    cut(monkeypatch, images or 1 << 20)
+    for each in (1, 2, 3):
+        text = f'type: "{kind}" convolution_param {{ {settings} }}'
+        Volumes(text, [shape], (each,) * (6 // each), adds=each == 2).check()
+
+
+@pytest.mark.samples(4)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_convolutions_over_frames_have_the_gradients_of_the_whole_batch(seed, monkeypatch):
+    draw = random.Random(seed)
+    axes, groups, items = draw.choice((3, 3, 4)), draw.choice((1, 1, 2, 4)), draw.choice((2, 4, 6))
+    channels, outputs = (groups * draw.choice((1, 2, 3, 4)) for _ in range(2))
+    sizes = [draw.randint(3, 6) for _ in range(axes)]
+    per_axis = {"kernel_size": (1, 3), "pad": (0, 1), "stride": (1, 3)}
+    settings = " ".join(f"{name}: {draw.randint(*between)}" for name, between in per_axis.items() for _ in range(axes))
+    pairs = draw.choice((1, 1, 2))
+    tops = 'top: "a" top: "b"' if pairs == 2 else ""
+    kind = draw.choice(("Convolution", "Deconvolution"))
+    text = f'type: "{kind}" {tops} convolution_param {{ num_output: {outputs} group: {groups} {settings} }}'
+    if draw.random() < 0.7:
+        cut(monkeypatch, draw.randint(1, 12))
+    for each in (1, items // 2):
+        Volumes(text, [(items, channels, *sizes)] * pairs, (each,) * (items // each), adds=draw.random() < 0.5).check()
+
+
+def test_slices_of_frames_have_the_bits_of_images_in_pieces(monkeypatch):
+    cut_images(monkeypatch, 2)
+    text = conv_text(4, "kernel_size: 3 kernel_size: 1 kernel_size: 1 pad: 1 pad: 0 pad: 0")
+    for each in (1, 2):
+        Volumes(text, [(4, 4, 3, 7, 9)], (each,) * (4 // each)).check()
+
+
+@pytest.mark.parametrize("precision", ["fp32x3", "tf32", "bf16"])
+def test_tensor_cores_sum_frames_in_the_order_of_the_whole_batch(precision, monkeypatch):
+    cut(monkeypatch, 4)
+    text = conv_text(8, "kernel_size: 3 pad: 1")
+    Volumes(text, [(4, 8, 3, 5, 4)], (1,) * 4, way=Way(precision=precision)).check()
+
+
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("mode", ["asan", "race"])
+def test_slices_of_frames_stay_in_bounds_and_have_no_races(mode, monkeypatch):
+    cut(monkeypatch, 5)
+    settings, shape = VOLUMES["one axis of frames"]
+    Volumes(f'type: "Convolution" convolution_param {{ {settings} }}', [shape], (3, 3), way=Way(mode)).check()
 
 
 @pytest.mark.parametrize("transpose", ["true", "false"])

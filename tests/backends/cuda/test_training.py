@@ -69,27 +69,21 @@ def test_slices_of_the_batch_change_no_bit(net, cuts):
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
 
 
-FROZEN = "param { lr_mult: 0 } param { lr_mult: 0 }"
-
-
 CLIPS = f"""
     {DATA} {conv("stem", "data", 4, 3)}
     layer {{ name: "clip" type: "Reshape" bottom: "stem" top: "clip"
             reshape_param {{ shape {{ dim: 0 dim: 4 dim: 3 dim: 2 dim: 5 }} }} }}
-    {conv("conv1", "clip", 6, 3, FROZEN)} {relu("conv1")} {LOSS % "conv1"}
+    {conv("conv1", "clip", 6, 3)} {relu("conv1")} {LOSS % "conv1"}
 """
 
 
 @pytest.mark.whole
-def test_slices_of_frames_change_no_bit_and_weights_that_learn_are_refused(tmp_path):
+def test_slices_of_frames_change_no_bit(tmp_path):
     ways = [{"net": str(solver_of(tmp_path, CLIPS)), "steps": 2, "poison": True}]
     ways += [{**ways[0], "strategy": strategy, "slices": "whole/2"} for strategy in ("recompute", "hybrid")]
     answers = trained(ways)
     assert all("error" not in answer for answer in answers), answers
     assert len({(*answer["losses"], answer["parameters"]) for answer in answers}) == 1
-    (tmp_path / "learns").mkdir()
-    (refused,) = trained([{**ways[1], "net": str(solver_of(tmp_path / "learns", CLIPS.replace(FROZEN, "")))}])
-    assert "which has no sum of 'conv1.w0.diff' by slices" in refused["error"]
 
 
 def depthwise(name: str, bottom: str, outputs: int, kernel: int, settings: str) -> str:
