@@ -1,21 +1,24 @@
 // fill, fill_scaled: y = value, or y += value; the value times the loss scale of the step.
 //   y [count] float written or added to     step read
-//   launch   four elements per thread: grid ceil(count / 1024), block 256
+//   launch   four elements per thread, at multiples of 16 bytes: grid ceil((count + lead) / 1024), where y lies `lead`
+//            elements behind one; block 256
 //   traffic  4 bytes per element, 8 where it accumulates: memory bound
-//   assumes  y aligned to 16 bytes; count < 2^31
+//   assumes  count < 2^31
 //   source   layermem/backends/reference/host.py
 #include "common.cuh"
 #include "step_scalars.cuh"
 
 using namespace lm;
 
-LM_FN void fill_four(float* y, unsigned count, float value, bool accumulate) {
-    const unsigned first = 4u * (blockIdx.x * 256u + threadIdx.x);
+LM_FN void fill_four(float* y, int count, float value, bool accumulate) {
+    const int lead = static_cast<int>(reinterpret_cast<unsigned long long>(y) / sizeof(float) % 4);
+    const long long first = 4ll * (blockIdx.x * 256u + threadIdx.x) - lead;
     float values[4] = {value, value, value, value};
-    if (first + 4 <= count)
+    if (first >= 0 && first + 4 <= count)
         put<4>(y + first, values, accumulate);
     else
-        for (unsigned i = first; i < count; ++i) put(y + i, value, accumulate);
+        for (long long i = first; i < first + 4; ++i)
+            if (i >= 0 && i < count) put(y + i, value, accumulate);
 }
 
 struct FillArgs {
@@ -25,7 +28,7 @@ struct FillArgs {
     int accumulate;
 };
 
-LM_KERNEL(fill, FillArgs, p, 256) { fill_four(p.y, static_cast<unsigned>(p.count), p.value, p.accumulate); }
+LM_KERNEL(fill, FillArgs, p, 256) { fill_four(p.y, p.count, p.value, p.accumulate); }
 
 struct FillScaledArgs {
     float* y;
@@ -35,6 +38,4 @@ struct FillScaledArgs {
     int accumulate;
 };
 
-LM_KERNEL(fill_scaled, FillScaledArgs, p, 256) {
-    fill_four(p.y, static_cast<unsigned>(p.count), p.value * p.step->loss_scale, p.accumulate);
-}
+LM_KERNEL(fill_scaled, FillScaledArgs, p, 256) { fill_four(p.y, p.count, p.value * p.step->loss_scale, p.accumulate); }

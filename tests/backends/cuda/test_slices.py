@@ -156,12 +156,13 @@ VOLUMES = {
     "one tap": ("num_output: 5 kernel_size: 1 kernel_size: 3 kernel_size: 2", (6, 3, 3, 4, 5)),
     "one frame": ("num_output: 4 kernel_size: 2", (6, 4, 2, 5, 5)),
     "frames in the pad alone": ("num_output: 4 kernel_size: 2 pad: 3 pad: 0 pad: 1 stride: 2", (6, 2, 2, 3, 3)),
+    "no tap reaches some, anywhere in memory": ("num_output: 1 kernel_size: 1 pad: 2 pad: 0 pad: 0", (6, 1, 3, 3, 3)),
     "a bias in parts that end within items": ("num_output: 40 kernel_size: 1", (6, 1, 2, 10, 9)),
     "two axes of frames": ("num_output: 3 kernel_size: 2 pad: 1 stride: 2", (6, 4, 4, 3, 3, 4)),
 }
 VOLUMES_OF_KINDS = [
     *((name, "Convolution") for name in VOLUMES),
-    *((name, "Deconvolution") for name in VOLUMES if name != "frames in the pad alone"),
+    *((name, "Deconvolution") for name in VOLUMES if " pad: 0" not in VOLUMES[name][0]),
 ]
 
 
