@@ -23,7 +23,7 @@ from tests.backends.cuda.on_fake_driver import trained
 from tests.backends.cuda.training import LAZY, RULES, losses, same_numbers, solver_of
 from tests.emulator import fake_driver
 from tests.nets import DATA, LOSS, NETS, NOT_ON_CUDA, conv, norm, relu
-from tests.planning.test_compiler import alone
+from tests.planning.test_fusion_search import alone
 
 pytestmark = pytest.mark.skipif(
     not fake_driver.pycuda_is_installed(),
