@@ -34,7 +34,8 @@ def test_an_interrupt_during_imports_is_one_line():
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
 def test_other_programs_end_at_a_signal_as_ever(name):
-    assert run(getattr(signal, name), "show", "--help").returncode == -getattr(signal, name)
+    for words in (["show", "--help"], ["draw", "train"]):
+        assert run(getattr(signal, name), *words).returncode == -getattr(signal, name)
 
 
 @pytest.mark.parametrize("name, iterations", [("SIGHUP", [1, 3]), ("SIGUSR1", [3])])
