@@ -26,7 +26,7 @@ def at_start() -> Iterator[None]:
     if not is_program or threading.current_thread() is not threading.main_thread():
         yield
         return
-    if AWAITED and (sys.argv[1:2] == ["train"] or sys.argv[1:2] == ["caffe"] and "train" in sys.argv):
+    if AWAITED and (sys.argv[1:2] == ["train"] or (sys.argv[1:2] == ["caffe"] and "train" in sys.argv)):
         signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
         _is_waiting = True
     previous = signal.getsignal(signal.SIGINT)

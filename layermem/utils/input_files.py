@@ -82,7 +82,7 @@ def _copy_of_pipe(path: PathName, pipe: int, what: str, seconds: float | None) -
     begun = select.poll()
     begun.register(pipe, select.POLLIN)
     if not begun.poll(None if seconds is None else 1000 * seconds):
-        raise InputError(f"is a pipe that no program writes to; start its writer first", path=str(path))
+        raise InputError("is a pipe that no program writes to; start its writer first", path=str(path))
     os.set_blocking(pipe, True)
     with tempfile.TemporaryFile() as content:
         while chunk := os.read(pipe, CHUNK):
