@@ -1,7 +1,8 @@
 """The log files of `train --log`: run.jsonl with a JSON object in each line, or run.csv with a row for each record.
 
 Every line is written with one write to a file that is opened for appending.  An incomplete last line, after a crash of
-the machine, is removed when the log is opened again.  A run that finds a log appends to it.
+the machine, is removed when the log is opened again.  A run that finds a log appends to it, unless another run has it
+open, since the records of two runs in one log would give one mixed curve.
 source  jsonlines.org; RFC 4180
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import io
 import json
 import os
@@ -52,6 +54,7 @@ class LogFile:
         self.path = path
         with _named(path):
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._lock()
             self._remove_torn_line()
 
     def __call__(self, record: Record) -> None:
@@ -80,6 +83,18 @@ class LogFile:
     @property
     def is_empty(self) -> bool:
         return os.fstat(self._file).st_size == 0
+
+    def _lock(self) -> None:
+        """Lock the file until it is closed, or the process ends; a file system without locks has none."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise InputError(
+                "is the log of a run that goes on; give another name for this one", path=self.path
+            ) from None
+        except OSError:
+            pass
 
     def _append(self, line: str) -> None:
         begin, content = os.fstat(self._file).st_size, line.encode()
@@ -116,9 +131,13 @@ class Csv(LogFile):
         header = _csv_line(self.columns)
         if self.is_empty:
             self._append(header)
-        elif os.pread(self._file, len(header.encode()), 0) != header.encode():
+        elif not self._starts_with(header.encode()):
             self.close()
             raise InputError("has columns of another net; give another name for this log", path=path)
+
+    def _starts_with(self, header: bytes) -> bool:
+        """Whether this is the first line, whose end an editor may have made CRLF."""
+        return os.pread(self._file, len(header) + 1, 0).replace(b"\r\n", b"\n").startswith(header)
 
     def _line(self, record: Record) -> str:
         rest = dict(record)

@@ -1,7 +1,9 @@
 """Log files: whole lines, appended."""
 
 import csv
+import errno
 import json
+import os
 
 import pytest
 
@@ -80,6 +82,38 @@ def test_another_file_is_not_appended_to(tmp_path, name, content):
 
 def test_a_csv_file_of_another_net_is_not_appended_to(tmp_path):
     path = write(tmp_path / "run.csv", *RECORDS)
+    with pytest.raises(InputError, match="has columns of another net"):
+        open_log(str(path), ("train/other",))
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.csv"])
+def test_a_log_that_another_run_has_open_is_refused_and_stays_as_it_is(tmp_path, name):
+    path = tmp_path / name
+    with open_log(str(path), COLUMNS) as log:
+        log(START)
+        before = path.read_bytes()
+        with open(path, "ab") as torn:
+            torn.write(b"{")
+        with pytest.raises(InputError, match="is the log of a run that goes on; give another name for this one"):
+            open_log(str(path), COLUMNS)
+        assert path.read_bytes() == before + b"{"
+    write(path, *RECORDS)
+    assert read_records(str(path)) == [START, *RECORDS]
+
+
+def test_a_file_system_without_locks_has_logs_too(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert read_records(str(write(tmp_path / "run.csv", *RECORDS))) == RECORDS
+
+
+def test_a_csv_file_that_an_editor_gave_other_line_ends_is_appended_to(tmp_path):
+    path = write(tmp_path / "run.csv", *RECORDS)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    write(path, *RECORDS)
+    assert read_records(str(path)) == RECORDS * 2
     with pytest.raises(InputError, match="has columns of another net"):
         open_log(str(path), ("train/other",))
 
