@@ -183,12 +183,21 @@ def upgrade_solver(solver: Message, path: str) -> list[str]:
     notes = upgrade_solver_type(solver)
     stem = os.path.splitext(path)[0]
     if not solver.snapshot_prefix:
-        solver.snapshot_prefix = stem
+        solver.snapshot_prefix = _utf8(stem)
         notes.append(f"no snapshot_prefix: snapshots are named {stem}_iter_N")
     elif os.path.isdir(solver.snapshot_prefix):
-        solver.snapshot_prefix = os.path.join(solver.snapshot_prefix, os.path.basename(stem))
+        solver.snapshot_prefix = _utf8(os.path.join(solver.snapshot_prefix, os.path.basename(stem)))
         notes.append(f"snapshot_prefix is a folder: snapshots are named {solver.snapshot_prefix}_iter_N")
     return notes
+
+
+def _utf8(prefix: str) -> str:
+    """Return a snapshot_prefix that comes from the name of a file; InputError if a message cannot hold it."""
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise InputError("would give its snapshots its own name, which is not UTF-8; add a snapshot_prefix") from None
+    return prefix
 
 
 def upgrade_solver_type(solver: Message) -> list[str]:

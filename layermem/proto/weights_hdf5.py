@@ -104,8 +104,7 @@ def write_hdf5(handle: BinaryIO, layers: Mapping[str, Sequence[Blob]]) -> None:
     """Write {layer name: blobs} to an open file."""
     import h5py
 
-    for layer in layers:
-        _check_name(layer, layers)
+    check_names({layer: len(blobs) for layer, blobs in layers.items()})
     with h5py.File(handle, "w") as file:
         data = file.create_group("data")
         for layer, blobs in layers.items():
@@ -145,12 +144,19 @@ def _in_order(layer: str, blobs: dict[int, Blob]) -> list[Blob]:
     return [blobs[index] for index in range(len(blobs))]
 
 
-def _check_name(layer: str, layers: Mapping[str, Sequence[Blob]]) -> None:
-    """Raise InputError for a layer name that is not a path in HDF5, or that equals the path of a blob."""
+def check_names(blob_counts: Mapping[str, int]) -> None:
+    """Raise InputError, before any work, for layers whose names HDF5 cannot hold; `blob_counts` is by layer name."""
+    for layer in blob_counts:
+        _check_name(layer, blob_counts)
+
+
+def _check_name(layer: str, blob_counts: Mapping[str, int]) -> None:
+    """Raise InputError for a layer name that is not a path in HDF5, or that leads through a blob of another layer."""
     parts = layer.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\0" in layer:
         raise InputError("has a name that HDF5 does not allow; rename it, or write a binary .caffemodel", layer=layer)
-    owner = "/".join(parts[:-1])
-    if parts[-1].isdecimal() and len(layers.get(owner, ())) > int(parts[-1]):
-        what = f"has the name of a blob of layer '{owner}' in HDF5; rename it, or write a binary .caffemodel"
-        raise InputError(what, layer=layer)
+    for depth, part in enumerate(parts):
+        owner = "/".join(parts[:depth])
+        if part in map(str, range(blob_counts.get(owner, 0))):
+            what = f"has the name of a blob of layer '{owner}' in HDF5; rename it, or write a binary .caffemodel"
+            raise InputError(what, layer=layer)

@@ -87,6 +87,7 @@ class Planned:
         if self.group.is_first and snapshots.saves(self.param):
             snapshots.check_prefix(self.param.snapshot_prefix)
             snapshots.check_size(self.nets.train, self.param)
+            snapshots.check_names(self.nets.train, self.param)
             snapshots.check_states_size(sum(net.state_bytes for net in self.nets.all), self.nets.train)
             snapshots.remove_orphans(self.param.snapshot_prefix)
         job = self._job(self.nets, ranks)

@@ -28,6 +28,7 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.graph.net import Net
+from layermem.proto import weights_hdf5
 from layermem.proto.blobs import MESSAGE_LIMIT, Blob
 from layermem.proto.schema import Message
 from layermem.proto.weights import FileLayers, Weights, open_weights, weights_content
@@ -183,6 +184,16 @@ def check_size(net: Net, param: Message) -> None:
             f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5, or snapshot: 0 and snapshot_after_train: false",
             path=str(net.path),
         )
+
+
+def check_names(net: Net, param: Message) -> None:
+    """Raise InputError if the format of snapshots cannot hold the names of the layers of `net`."""
+    if param.snapshot_format != HDF5:
+        return
+    try:
+        weights_hdf5.check_names({layer.name: len(layer.params) for layer in net.layers})
+    except InputError as error:
+        raise net.placed(error) from None
 
 
 def check_states_size(nbytes: int, net: Net) -> None:

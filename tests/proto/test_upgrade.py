@@ -231,3 +231,10 @@ def test_snapshots_are_named_after_the_solver_unless_it_names_them(tmp_path):
     assert read_solver_text("snapshot_prefix: 'b/x'", "a/lenet.prototxt").message.snapshot_prefix == "b/x"
     inside = read_solver_text(f"snapshot_prefix: '{tmp_path}'", "a/lenet.prototxt")
     assert inside.message.snapshot_prefix == str(tmp_path / "lenet") and len(inside.notes) == 1
+
+
+@pytest.mark.parametrize("text", ["", "snapshot_prefix: '.'"])
+def test_snapshots_cannot_have_the_name_of_a_solver_file_that_is_not_utf8(text):
+    with pytest.raises(InputError, match="which is not UTF-8; add a snapshot_prefix"):
+        read_solver_text(text, "a/l\udce9.prototxt")
+    assert read_solver_text("snapshot_prefix: 's'", "a/l\udce9.prototxt").message.snapshot_prefix == "s"

@@ -85,13 +85,14 @@ def test_names_that_hdf5_cannot_hold_are_refused(name, tmp_path):
     assert not path.exists()
 
 
-def test_a_layer_named_as_a_blob_of_another_is_refused_in_hdf5(tmp_path):
+@pytest.mark.parametrize("name", ["a/1", "a/1/b"])
+def test_a_layer_named_as_a_blob_of_another_is_refused_in_hdf5(name, tmp_path):
     path = tmp_path / "n.caffemodel.h5"
-    layers = {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1)])}
+    layers = {name: ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1)])}
     write_weights(path, "n", layers)
     same(read_weights(path), layers)
-    with pytest.raises(InputError, match="layer 'a/1' has the name of a blob of layer 'a'"):
-        write_weights(path, "n", {"a/1": ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1), np.zeros(2)])})
+    with pytest.raises(InputError, match=f"layer '{name}' has the name of a blob of layer 'a'"):
+        write_weights(path, "n", {name: ("X", [np.zeros(1)]), "a": ("X", [np.zeros(1), np.zeros(2)])})
 
 
 def test_a_blob_without_a_shape_or_with_a_huge_number_is_refused(tmp_path):

@@ -130,6 +130,16 @@ def test_a_net_whose_snapshot_would_pass_two_gibibytes_is_refused_before_the_run
         Solver(solver_file(big, tmp_path, snapshot_format="HDF5", **fields), device="reference", budget="1MiB")
 
 
+@pytest.mark.parametrize("name", ["..", "score/0", "score/1/b"])
+def test_layer_names_that_the_format_of_snapshots_cannot_hold_are_refused_before_the_run(tmp_path, name):
+    silence = f'layer {{ name: "{name}" type: "Silence" bottom: "data" }}'
+    net = DATA + LOSS % "data" + silence
+    with pytest.raises(InputError, match=rf"\.prototxt:\d+: layer '{name}' has .* HDF5.*; rename it"):
+        Solver(solver_file(net, tmp_path, snapshot=1, snapshot_format="HDF5"), device="reference")
+    for fields in ({"snapshot": 1, "snapshot_format": "BINARYPROTO"}, {"snapshot_format": "HDF5"}):
+        Solver(solver_file(net, tmp_path, **fields), device="reference").close()
+
+
 def test_folders_of_the_prefix_are_made_with_the_first_snapshot_and_not_before(tmp_path):
     file = solver_file("chain", tmp_path, snapshot_prefix=str(tmp_path / "new" / "deep" / "run"), snapshot=1)
     with Solver(file, device="reference") as solver:
