@@ -25,10 +25,16 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # a value such as -5%, and no option
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse an empty value, which is mostly that of a variable of the shell without one."""
+        if "" in arg_strings and not isinstance(action, argparse._SubParsersAction):
+            self.error(f"{_name(action)} has an empty value; give one, or leave it out")
+        return super()._get_values(action, arg_strings)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             is_verb = isinstance(action, argparse._SubParsersAction)
-            what = "verb" if is_verb else action.option_strings[-1] if action.option_strings else action.dest
+            what = "verb" if is_verb else _name(action)
             self.error(f"unknown {what} '{value}' ({choices(value, action.choices)})")
 
     def error(self, message: str) -> NoReturn:
@@ -72,6 +78,11 @@ class VerbParser(Parser):
         finally:
             for each in required:
                 each.required = True
+
+
+def _name(action: argparse.Action) -> str:
+    """The longest name of an option, or the name that the help gives to another word."""
+    return action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
 
 
 def _advice(word: str, known: list[str]) -> str:

@@ -46,6 +46,7 @@ REFUSED = [
     ("train", *SOLVER, "--weights", "a.h5", "--snapshot", "s", "only one of them"),
     ("train", *SOLVER, "--restart", "--snapshot", "s", "--restart has no effect beside --snapshot"),
     ("train", *SOLVER, "--ranks", "2", "--measure", "--measure runs the step of one rank alone"),
+    ("train", *SOLVER, "--log", "", "--log has an empty value; give one, or leave it out"),
     ("train", *SOLVER, "--ranks", "0", "--ranks 0 is too few; give 1 or more"),
     ("plan", *NET, "--ranks", "2", "--measure", "--measure runs the step of one rank alone"),
     ("compare", *NET, "--ranks", "2", "--run", "1", "--run measures the steps of one rank alone"),

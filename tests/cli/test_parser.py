@@ -36,3 +36,31 @@ def test_an_unknown_word_is_answered_with_what_it_probably_stands_for(word, advi
 
 def test_fields_of_solvers_are_known_by_name():
     assert is_solver_field("base_lr") and not is_solver_field("base_rl")
+
+
+def parser_with(*options):
+    verb = argparse.ArgumentParser().add_subparsers(parser_class=VerbParser).add_parser("verb")
+    group = verb.add_argument_group("group")
+    for option, values in options:
+        group.add_argument(option, **values)
+    return verb
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--log", ""], "--log"),
+        (["--log="], "--log"),
+        (["-o", ""], "--output"),
+        (["--set", "a=1", "--set", ""], "--set"),
+        (["--find", "a", ""], "--find"),
+        ([""], "NAME"),
+    ],
+)
+def test_an_empty_value_of_any_option_is_refused(words, what):
+    verb = parser_with(("--log", {}), ("--set", {"action": "append"}), ("--find", {"nargs": "+"}))
+    verb.add_argument("-o", "--output")
+    verb.add_argument("name", metavar="NAME", nargs="?")
+    with pytest.raises(InputError, match=f"^{what} has an empty value; give one, or leave it out; see"):
+        verb.parse_args(words)
+    assert verb.parse_args(["--log", "a b", "--set", "a="]).set == ["a="]
