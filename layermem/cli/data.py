@@ -11,6 +11,7 @@ from layermem.cli.parser import VerbParser, Verbs, add_verb
 from layermem.data.database import DEFAULT, database_names
 from layermem.errors import InputError
 from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
+from layermem.utils.numbers import is_count, parse_float
 from layermem.utils.progress import track_progress
 from layermem.utils.text import count_text, printable, wrap
 
@@ -155,14 +156,14 @@ def _add_backend(parser: Options) -> None:
 def image_size(text: str) -> tuple[int, int]:
     """Parse the value of --resize."""
     sides = text.split("x")
-    if len(sides) != 2 or not all(side.isdecimal() and 0 < int(side) <= MAX_SIDE for side in sides):
+    if len(sides) != 2 or not all(is_count(side) and 0 < int(side) <= MAX_SIDE for side in sides):
         raise argparse.ArgumentTypeError(f"'{text}' is no size; write height x width, such as 256x256")
     return int(sides[0]), int(sides[1])
 
 
 def label_count(text: str) -> int:
     """Parse the value of --labels."""
-    if not (text.isdecimal() and 1 <= int(text) <= MAX_LABELS):
+    if not (is_count(text) and 1 <= int(text) <= MAX_LABELS):
         raise argparse.ArgumentTypeError(f"'{text}' is no number of labels; write 1 to {MAX_LABELS}")
     return int(text)
 
@@ -170,7 +171,7 @@ def label_count(text: str) -> int:
 def parse_share(text: str) -> float:
     """Parse the value of --test: 20% or 0.2."""
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        value = parse_float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from layermem.errors import InputError
 from layermem.utils.files import WEIGHT_ENDINGS, check_name
 from layermem.utils.free_memory import free_memory
+from layermem.utils.numbers import parse_integer
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import wrap
 from layermem.utils.units import FREE, format_bytes, parse_bytes
@@ -275,7 +276,7 @@ def read_shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, equals, numbers = text.rpartition("=")
         try:
-            shape = tuple(int(number) for number in numbers.replace("x", ",").split(",") if numbers)
+            shape = tuple(parse_integer(number) for number in numbers.replace("x", ",").split(",") if numbers)
         except ValueError:
             shape = ()
         if not (name and equals and shape):

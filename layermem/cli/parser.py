@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
+from layermem.utils.numbers import parse_float, parse_integer
 from layermem.utils.text import choices, columns, nearest, wrap
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
@@ -24,6 +25,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # a value such as -5%, and no option
+        self.register("type", int, parse_integer)  # the values of all options with type=int
+        self.register("type", float, parse_float)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse an empty value, which is mostly that of a variable of the shell without one."""

@@ -28,6 +28,7 @@ from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_bytes
+from layermem.utils.numbers import parse_float
 from layermem.utils.seeds import generator
 
 MAX_KEY = 511  # bytes, the limit of LMDB
@@ -229,7 +230,7 @@ def write_label_rows(path: Path, records: Iterable[Record], dataset: str = "labe
 
 def _numbers(words: list[str]) -> list[float]:
     with np.errstate(over="ignore"):
-        values = np.array([float(word) for word in words]).astype(np.float32)
+        values = np.array([parse_float(word) for word in words]).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError(f"has the labels {' '.join(words)[:40]}, which are not all finite in fp32; correct them")
     return [float(value) for value in values]

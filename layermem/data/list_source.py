@@ -20,6 +20,7 @@ from layermem.data.resampling import resample
 from layermem.errors import InputError
 from layermem.proto.schema import Message
 from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes
+from layermem.utils.numbers import parse_float, parse_integer
 from layermem.utils.seeds import generator
 
 LIST = "list of images"
@@ -276,8 +277,10 @@ def _labels_at_end(words: list[str]) -> int:
 
 
 def _is(word: str, kind: type) -> bool:
+    """Whether a word is a label of a kind; any word is a str."""
+    parsers: dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_float}
     try:
-        kind(word)
+        parsers.get(kind, kind)(word)
     except ValueError:
         return False
     return True

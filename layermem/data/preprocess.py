@@ -26,6 +26,7 @@ from layermem.errors import InputError
 from layermem.layers.data import FEED_LAYERS, FROM_FILES, ImageData
 from layermem.proto.schema import TEST, Message, TransformationParameter
 from layermem.utils.input_files import Read, read_bytes
+from layermem.utils.numbers import parse_float
 from layermem.utils.open_file import OpenFile
 
 Size = tuple[int, int]  # height, width
@@ -165,7 +166,7 @@ def _warped(param: Message) -> Size | None:
 def _numbers(text: str) -> list[float] | None:
     """The values in "104,117,123"; None for the name of a file."""
     try:
-        return [float(word) for word in text.split(",")]
+        return [parse_float(word) for word in text.split(",")]
     except ValueError:
         return None
 

@@ -29,6 +29,7 @@ from layermem.graph.partition import PIECE, Axis, Partition
 from layermem.graph.rewrite import offer_updates
 from layermem.graph.train import with_updates_placed
 from layermem.ops import Along, BandRules, BatchSlice, Concat, InnerProduct, RowBand, Tensor, Update
+from layermem.utils.numbers import is_count
 from layermem.utils.similar import did_you_mean
 
 ROWS = "/rows/"  # between the layer and the count, where the text of slices has bands
@@ -46,7 +47,7 @@ class Bands:
     def parse(cls, text: str, between: str = ROWS) -> Bands:
         """The bands that `str` wrote: "fc6/rows/8"; or, with "/" between layer and count, those of a user: "fc6/8"."""
         layer, _, count = text.strip().rpartition(between)
-        if not layer or not count.isdecimal() or int(count) < 2:
+        if not layer or not is_count(count) or int(count) < 2:
             raise InputError(
                 f"split weights '{text}' name no layer and a count of 2 or more; give them as LAYER/COUNT, such as "
                 "fc6/8"

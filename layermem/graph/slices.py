@@ -31,6 +31,7 @@ from layermem.graph.net import Net
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, SLICE, STASH, UPDATE, Buffer, Graph, Op, unique
 from layermem.graph.partition import PIECE, UNCUT, VIEW, Axis, Choices, Partition
 from layermem.ops import Along, BatchSlice, CopyOut, Fill, OpRecord
+from layermem.utils.numbers import is_count
 from layermem.utils.similar import did_you_mean
 
 ALL = "whole"  # text of a Cut of all layers
@@ -54,7 +55,7 @@ class Cut:
         first, dots, last = layers.partition("..")
         if not dots:
             first, last = ("", "") if layers == ALL else (layers, layers)
-        if not layers or not count.isdecimal():
+        if not layers or not is_count(count):
             raise InputError(f"slices '{text}' name no layers and a count; {FORM}")
         if int(count) < 2:
             raise InputError(f"slices '{text}' are {count}; cut the batch into 2 or more")

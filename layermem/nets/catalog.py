@@ -64,7 +64,7 @@ def net_files(name: str) -> NetFiles:
     """The prototxt files of the net `name`; InputError for an unknown name or depth."""
     if name in NETS:
         return NETS[name]()
-    match = re.fullmatch(r"([a-z]+)(\d+)", name)
+    match = re.fullmatch(r"([a-z]+)([0-9]+)", name)
     if match is None or match[1] not in FAMILIES:
         known = ", ".join([*NETS, *(f"{family}NUMBER" for family in FAMILIES)])
         raise InputError(f"unknown net '{name}' (choose from {known})")

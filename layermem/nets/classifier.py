@@ -76,7 +76,7 @@ def _squeezenet(net: NetText, classes: int) -> str:
 
 def family_of(name: str) -> Family:
     """The family of lenet, squeezenet, or resnetN with N = 6n + 2."""
-    if match := re.fullmatch(r"resnet(\d{1,4})", name):
+    if match := re.fullmatch(r"resnet([0-9]{1,4})", name):
         depth = int(match[1])
         cifar_blocks(depth)
 

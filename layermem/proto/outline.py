@@ -33,6 +33,9 @@ _TOKEN = re.compile(
       | (?P<word>    [^\s"'#{}<>\[\]:;,]+)""",
     re.VERBOSE,
 )
+# A word that begins as a number; the form of those that Caffe's parser takes, of which Python takes more (0_1, 0b11).
+_NUMERIC = re.compile(r"[-+]*\.?\d")
+_NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[fF]?)")
 _NETS = {("net_param",), ("train_net_param",), ("test_net_param",)}  # fields of SolverParameter
 _LAYERS = {(*net, name) for net in ((), *_NETS) for name in ("layer", "layers")}
 Place = tuple[tuple[str, int], ...]  # the names and indices of fields that lead to a block: (("layer", 3),)
@@ -71,6 +74,7 @@ class Outline:
     unclosed: tuple[tuple[str, int], ...]  # (name, line) of each block without an end, outermost first
     ignored: tuple[str, ...] = ()  # a sentence for each field of a fork that changes nothing
     unread: Mapping[Place, tuple[Unread, ...]] = dataclass_field(default_factory=dict)  # by layer (unread.py)
+    no_number: Token | None = None  # the first value that begins as a number, and is none
 
     def lines(self, *path: str) -> list[int]:
         """The line of every field at `path`: lines("layer") has one entry per layer."""
@@ -177,6 +181,7 @@ def outline(text: str) -> Outline:
     paths: list[dict[str, tuple[str, ...]]] = [{}]  # for each open block: the distinct paths of its fields
     name, line = "", 0  # the field whose value follows; line 0: use the line of the value
     awaits_value = in_list = False
+    no_number = None
     for token in tokens(text):
         place = (token.line, token.column)
         if token.kind == "comment":
@@ -202,9 +207,16 @@ def outline(text: str) -> Outline:
         elif awaits_value:
             fields.append(Field(_path(opened, paths, name), line or token.line, place))
             awaits_value = False
+            if no_number is None and not is_value(token.text):
+                no_number = token
         elif token.kind == "word":
             name, line = token.text, token.line
-    return Outline(tuple(fields), tuple(opened))
+    return Outline(tuple(fields), tuple(opened), no_number=no_number)
+
+
+def is_value(text: str) -> bool:
+    """Whether a word may be a value: a name, a string, or a number as Caffe's parser takes it."""
+    return not _NUMERIC.match(text) or bool(_NUMBER.fullmatch(text))
 
 
 def _path(opened: list[tuple[str, int]], paths: list[dict[str, tuple[str, ...]]], name: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from layermem.errors import InputError
-from layermem.proto.explain import explain
+from layermem.proto.explain import explain, wrong_value
 from layermem.proto.forks import without_fork_fields
 from layermem.proto.outline import Outline, Place, Token, Unread, outline, tokens
 from layermem.proto.schema import Message
@@ -63,6 +63,9 @@ def parse(text: str, message: Message, path: str) -> Outline:
     except InputError as error:
         raise error.at(path=path) from None
     _check_escapes(text, path)
+    if (token := layout.no_number) is not None:
+        what = wrong_value(token, token.column, message, layout.at(token.line, token.column))
+        raise InputError(what, path=path, line=token.line)
     plain = without_fork_fields(text, message, layout, path)
     unread = _parse_layers(plain.text, message, layout, path)
     for missing in message.FindInitializationErrors():

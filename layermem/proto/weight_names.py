@@ -25,6 +25,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.proto.blobs import Array, Blob, LazyBlob
 from layermem.utils.input_files import read_lines
+from layermem.utils.numbers import parse_float
 
 WHAT = "name map, with lines such as `conv1/0 conv1.weight`"
 NAMES = ".names"  # suffix of a weight file's map, which --weights uses
@@ -80,7 +81,7 @@ def _line_of(text: str, number: int) -> tuple[Key, MapLine]:
     if not words[1].startswith("="):
         return key, MapLine(words[1], 0.0, number)
     try:
-        constant = float(words[1][1:])
+        constant = parse_float(words[1][1:])
     except ValueError:
         constant = math.nan
     if not math.isfinite(constant) or constant == 0:

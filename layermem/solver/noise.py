@@ -31,7 +31,7 @@ from layermem.proto.read import SolverFile
 from layermem.solver.build import Nets, build_nets
 
 Data = str | Mapping[str, Any] | None  # as a user gives it: noise, a file of arrays, arrays
-NOISE = re.compile(r"noise(?::(\d{1,18}))?")
+NOISE = re.compile(r"noise(?::([0-9]{1,18}))?")
 
 
 def noise_seed(data: Data) -> int | None:

@@ -64,3 +64,13 @@ def test_an_empty_value_of_any_option_is_refused(words, what):
     with pytest.raises(InputError, match=f"^{what} has an empty value; give one, or leave it out; see"):
         verb.parse_args(words)
     assert verb.parse_args(["--log", "a b", "--set", "a="]).set == ["a="]
+
+
+@pytest.mark.parametrize("text", ["\u0663", "1_0", "x"])
+def test_values_of_options_that_take_numbers_are_ascii_digits(text):
+    verb = parser_with(("--batch", {"type": int}), ("--scale", {"type": float}))
+    for option, kind in (("--batch", "int"), ("--scale", "float")):
+        with pytest.raises(InputError, match=f"{option}: invalid {kind} value: '{text}'"):
+            verb.parse_args([option, text])
+    found = verb.parse_args(["--batch", "-3", "--scale", "1e-3"])
+    assert (found.batch, found.scale) == (-3, 1e-3)

@@ -75,6 +75,18 @@ WRONG_TEXT = {
         "layer {\n crop_param { axis: [1, 2] }\n}",
         "net:2: 'axis' takes one value, and no list (column 21); write one value",
     ),
+    "a number of Python": (
+        "layer {\n concat_param { axis: 0_1 }\n}",
+        "net:2: '0_1' is not a value for 'axis' (column 23); it takes a whole number from -2147483648 to 2147483647",
+    ),
+    "a number in other digits": (
+        "layer {\n dropout_param { dropout_ratio: \u0663 }\n}",
+        "net:2: '\u0663' is not a value for 'dropout_ratio' (column 33); it takes a number",
+    ),
+    "a number in a list": (
+        "layer {\n input_param { shape { dim: [1, 0b11] } }\n}",
+        "net:2: '0b11' is not a value for 'dim' (column 33); it takes a whole number of 64 bits",
+    ),
     "a comment of C++": (
         'layer { name: "a" // of C++\n}',
         "net:1: '//' begins no comment (column 19); write '#' before each line of it",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.caffe_tools.program import Call
 from layermem.errors import CudaUnavailable, InputError
+from layermem.utils.numbers import is_count
 
 if TYPE_CHECKING:
     from layermem.backends.cuda.driver.context import Gpu
@@ -87,7 +88,7 @@ def _numbers(asked: str) -> list[int]:
     if asked == ALL:
         return []
     words = asked.split(",")
-    if not all(word.isdecimal() for word in words):
+    if not all(map(is_count, words)):
         raise InputError(f"-gpu {asked} is no list of GPUs; write numbers such as 0,1, or all")
     return [int(word) for word in words]
 

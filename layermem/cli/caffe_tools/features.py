@@ -23,6 +23,7 @@ from layermem.errors import InputError
 from layermem.interactive.net import Net
 from layermem.proto.schema import Datum
 from layermem.utils.environment import stated_options
+from layermem.utils.numbers import is_count
 
 AXES = 4  # of a blob with N, C, H and W
 PLACE = "extract_features.cpp:176"
@@ -33,7 +34,7 @@ def _extract_features(call: Call) -> int:
     blobs, outs = blob_text.split(","), out_text.split(",")
     if len(blobs) != len(outs):
         raise InputError(f"{len(blobs)} blobs and {len(outs)} databases are named; give a database for each blob")
-    if not count_text.isdecimal():
+    if not is_count(count_text):
         raise InputError(f"{count_text} is no number of batches; give 1 or more")
     is_gpu = device[:1] == ["GPU"]
     call.log.write(f"Using {'GPU' if is_gpu else 'CPU'}", "extract_features.cpp:62", "E")
