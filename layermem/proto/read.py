@@ -9,6 +9,7 @@ Every error is an InputError with path, line and remedy.  Relations between laye
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -16,13 +17,12 @@ from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 
-from google.protobuf import text_format
-
 from layermem.errors import InputError
 from layermem.proto import text as text_file
 from layermem.proto.checks import layer_fault, path_faults
 from layermem.proto.names import name_nameless
 from layermem.proto.outline import Outline, Unread
+from layermem.proto.remedy import expected_value
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
@@ -32,6 +32,7 @@ from layermem.utils.similar import did_you_mean
 from layermem.utils.steps import report_step
 from layermem.utils.system_faults import remedy_of
 
+_WORD = re.compile(r"[^\s\"'#{}<>\[\]:;,]+")  # a value that is no string and no block
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")  # fields of SolverParameter
 
 
@@ -72,9 +73,12 @@ class SolverFile:
     lines: dict[str, tuple[int, ...]]  # lines of each field in the text, one per occurrence
     notes: tuple[str, ...] = ()  # upgrades that were made, a sentence each
     files: Files = dataclass_field(default_factory=Files)  # open files that the solver and its nets name
+    options: dict[str, str] = dataclass_field(default_factory=dict)  # by field, the option that set it instead
 
     def error(self, field: str, what: str, index: int = 0) -> InputError:
-        """An InputError at the line of a field, or without a line if the field is not in the text."""
+        """An InputError at the option that set a field, or at its line, or without a line if neither gives it."""
+        if field in self.options:
+            return InputError(what, path=self.options[field])
         lines = self.lines.get(field, ())
         return InputError(what, path=self.path, line=lines[index] if index < len(lines) else None)
 
@@ -122,26 +126,24 @@ def read_solver_text(text: str, path: str = "<text>", changes: Sequence[str] = (
     """Read the solver in `text`; errors name `path`, which is also the default name of snapshots."""
     message = SolverParameter()
     layout = text_file.parse(text, message, path)
-    for change in changes:
-        _change(message, change)
-    given = message.ListFields()
+    options = {_change(message, change): f"--set {change}" for change in changes}
+    lines = {field.name: tuple(layout.lines(field.name)) for field, _ in message.ListFields()}
+    read = SolverFile(path, message, {}, lines, options=options)
     for field, fault in path_faults(message):
-        raise InputError(fault, path=path, line=_first(layout.lines(field)))
+        raise read.error(field, fault)
     try:
         notes = upgrade_solver(message, path)
     except InputError as error:
-        raise error.at(path=path, line=_first(layout.lines("solver_type"))) from None
-    files = Files()
+        raise read.error("solver_type", error.what) from None
     nets = {
-        field: tuple(replace(net, files=files) for net in _nested_nets(message, field, layout, path))
+        field: tuple(replace(net, files=read.files) for net in _nested_nets(message, field, layout, path))
         for field in _NESTED_NETS
     }
-    lines = {field.name: tuple(layout.lines(field.name)) for field, _ in given}
-    return SolverFile(path, message, nets, lines, (*notes, *layout.ignored), files)
+    return replace(read, nets=nets, notes=(*notes, *layout.ignored))
 
 
-def _change(solver: Message, change: str) -> None:
-    """Replace one field of a solver by its text, such as "base_lr=0.001" or "stepvalue=100,200"."""
+def _change(solver: Message, change: str) -> str:
+    """Replace one field of a solver by its text, such as "base_lr=0.001" or "stepvalue=100,200"; return its name."""
     name, equals, text = (part.strip() for part in change.partition("="))
     fields = solver.DESCRIPTOR.fields_by_name
     if not equals or name not in fields or fields[name].message_type is not None:
@@ -151,13 +153,24 @@ def _change(solver: Message, change: str) -> None:
     field = fields[name]
     solver.ClearField(name)
     for value in text.split(",") if field.is_repeated else [text]:
-        if field.type == field.TYPE_STRING:
-            value = '"' + value.strip('"').replace("\\", "\\\\").replace('"', '\\"') + '"'
         try:
-            text_format.Parse(f"{name}: {value}", solver)
-        except text_format.ParseError as error:
-            reason = str(error).split(":", 2)[-1].strip().rstrip(".")
-            raise InputError(f"'{change}' does not set {name}: {reason}; give it another value") from None
+            solver.MergeFrom(_with_field(field, value.strip()))
+        except (InputError, ValueError):
+            takes = "UTF-8 text" if field.type == field.TYPE_STRING else expected_value(field)
+            raise InputError(f"'{change}' does not set {name}; it takes {takes}") from None
+    return str(name)
+
+
+def _with_field(field: Message, value: str) -> Message:
+    """Return a solver with this value of a field alone; InputError or ValueError for a wrong value."""
+    if field.type == field.TYPE_STRING:
+        text = value.strip('"')
+        return SolverParameter(**{field.name: [text] if field.is_repeated else text})
+    if not _WORD.fullmatch(value):
+        raise ValueError(f"'{value}' is not one value")
+    solver = SolverParameter()
+    text_file.parse(f"{field.name}: {value}", solver, "")
+    return solver
 
 
 def resolve_path(name: str, beside: str | PathLike[str]) -> Path:

@@ -207,11 +207,25 @@ def test_a_field_of_a_solver_is_changed_by_its_name(change, field, value):
         ("base_lr", "sets no field of a solver; write it as base_lr=0.001"),
         ("=3", "sets no field of a solver; write it as base_lr=0.001"),
         ("net_param=1", "sets no field of a solver"),
-        ("max_iter=many", "'max_iter=many' does not set max_iter: .*; give it another value"),
+        ("max_iter=many", "'max_iter=many' does not set max_iter; it takes a whole number from"),
+        ("base_lr=0.1,0.2", "'base_lr=0.1,0.2' does not set base_lr; it takes a number"),
+        ("base_lr=0.1 momentum: 3", "does not set base_lr; it takes a number"),
+        ("base_lr=", "does not set base_lr; it takes a number"),
+        ("base_lr=0_1", "does not set base_lr; it takes a number"),
+        ("stepvalue=1,\u0663", "does not set stepvalue; it takes a whole number"),
+        ("snapshot_prefix=l\udce9", "does not set snapshot_prefix; it takes UTF-8 text"),
         ("snapshot_format=ZIP", "does not set snapshot_format"),
-        ("snapshot_prefix=a\tb", "has a control character in snapshot_prefix"),
+        ("snapshot_prefix=a\tb", "^--set snapshot_prefix=a\tb: has a control character in snapshot_prefix"),
+        ("snapshot_prefix=a\nb", "^--set snapshot_prefix=a\nb: has a control character in snapshot_prefix"),
+        ("solver_type=ADAM", "^--set solver_type=ADAM: the solver has both 'type' and the old 'solver_type'"),
     ],
 )
 def test_what_changes_no_field_is_refused(change, says):
     with pytest.raises(InputError, match=says):
-        read_solver_text(SOLVER, changes=[change])
+        read_solver_text(f"{SOLVER} type: 'SGD'", changes=[change])
+
+
+def test_an_error_about_a_changed_field_names_the_change_and_no_line_of_the_file():
+    solver = read_solver_text(SOLVER, "s.prototxt", ["base_lr=7", "base_lr=nan"])
+    assert str(solver.error("base_lr", "is wrong")) == "--set base_lr=nan: is wrong"
+    assert str(solver.error("max_iter", "is wrong")) == "s.prototxt:1: is wrong"
