@@ -41,6 +41,8 @@ OF_A_JOB = (  # options of watch that plan a job other than the one in its log
     "slices",
     "split_weights",
 )
+# Fields of a solver that have an option of their own.
+OF_FIELDS = {"max_iter": "iterations", "random_seed": "seed", "iter_size": "iter_size"}
 # Options that determine a plan.
 OF_A_PLAN = ("strategy", "slices", "split_weights", "segment_ends", "keep", "recompute", "hints")
 
@@ -67,6 +69,7 @@ def check_combinations(arguments: argparse.Namespace) -> None:
         raise InputError("--phase needs --net; a solver has a train net and test nets, so leave it out")
     if given.get("solver", "") is None and given.get("data"):
         raise InputError("--data needs --solver, whose nets a run trains on the data; give the solver, or leave it out")
+    _check_fields(given)
     _check_batch(given)
     _check_fit(given)
     if "port" in given and not (given.get("net") or given.get("solver")):
@@ -80,6 +83,15 @@ def check_combinations(arguments: argparse.Namespace) -> None:
         raise InputError("--threads has no effect on predicted times; add --run N, or leave it out")
     if given.get("seed") is not None and given.get("snapshot") and os.path.exists(f"{given['snapshot']}.json"):
         raise InputError("--seed has no effect beside --snapshot, whose run has a seed; leave it out")
+
+
+def _check_fields(given: dict[str, object]) -> None:
+    changes = given.get("set")
+    for change in changes if isinstance(changes, list) else ():
+        option = OF_FIELDS.get(change.partition("=")[0].strip(), "")
+        if given.get(option) is not None:
+            text = f"--{option.replace('_', '-')} {given[option]}"
+            raise InputError(f"--set {change} has no effect beside {text}; give only one of them")
 
 
 def _check_batch(given: dict[str, object]) -> None:
