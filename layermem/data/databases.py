@@ -10,6 +10,7 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -175,7 +176,7 @@ def _numbered(entries: Sequence[T], seed: int | None, track: Track) -> Iterator[
 
 
 def _key(number: int, name: str) -> bytes:
-    key = f"{number:08d}_{name}".encode()
+    key = os.fsencode(f"{number:08d}_{name}")
     if len(key) > MAX_KEY:
         raise InputError(f"has a path of {len(key)} bytes, above the {MAX_KEY} of an LMDB key; shorten it")
     return key

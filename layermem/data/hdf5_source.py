@@ -154,7 +154,8 @@ class Hdf5Source:
 
 
 def read_file_list(path: Path, read: Read = read_bytes) -> list[Path]:
-    names = [line.strip() for line in read_lines(path, what="list of HDF5 files, a path on each line", read=read)]
+    lines = read_lines(path, what="list of HDF5 files, a path on each line", read=read, names=True)
+    names = [line.strip() for line in lines]
     files = []
     for number, name in enumerate(names, start=1):
         if name:

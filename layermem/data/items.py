@@ -94,7 +94,7 @@ def _images_below(folder: Path) -> list[Path]:
 
 
 def _lines(path: Path, read: Read) -> list[str]:
-    lines = read_lines(path, what="list of images", limit=LIST_LIMIT, read=read)
+    lines = read_lines(path, what="list of images", limit=LIST_LIMIT, read=read, names=True)
     return [line.strip() for line in lines if line.strip()]
 
 

@@ -6,6 +6,7 @@ source  Caffe image_data_layer.cpp; dense_image_data_layer.cpp of alexgkendall/c
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ class RowList(Sequence[Row]):
     ):
         self._path, self._text, self._kind = path, text, kind
         self._starts, self._lines = array("q"), array("i")
-        for number, start, line in lines_of(text, what=LIST, path=path):
+        for number, start, line in lines_of(text, what=LIST, path=path, names=True):
             if self._is_blank(line, start):
                 continue
             if labels is None:
@@ -86,7 +87,7 @@ class RowList(Sequence[Row]):
             return [self[i] for i in range(*index.indices(len(self)))]
         start = self._starts[index]
         end = self._text.find(b"\n", start)
-        return self._row(self._text[start : end if end >= 0 else None].decode(), self._lines[index])
+        return self._row(os.fsdecode(self._text[start : end if end >= 0 else None]), self._lines[index])
 
     def _is_blank(self, line: str, start: int) -> bool:
         return not line.strip()
@@ -230,8 +231,8 @@ def list_bytes(path: Path, root: str, read: Read, kind: type = int) -> int:
     """The bytes that a list with labels of type `kind` takes, and its first image, or label image, while that is
     decoded; the others are taken to be no larger."""
     text = read(path, what=LIST, limit=LIST_LIMIT)
-    first = next((line for _, _, line in lines_of(text, what=LIST, path=path) if line.strip()), "")
-    row = RowList(path, first.encode(), 1, kind=kind)[0]
+    first = next((line for _, _, line in lines_of(text, what=LIST, path=path, names=True) if line.strip()), "")
+    row = RowList(path, os.fsencode(first), 1, kind=kind)[0]
     files = [listed_file(root + name, path) for name in (row.name, *(row.labels if kind is str else ()))]
     decoding = max(decoding_bytes(read_bytes(file, what="image", limit=IMAGE_LIMIT)) for file in files)
     return len(text) + ROW_BYTES * (text.count(b"\n") + (not text.endswith(b"\n"))) + decoding

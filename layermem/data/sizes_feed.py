@@ -66,7 +66,7 @@ def resizing_of_evaluation(p: Message) -> Resizing | None:
 def read_sizes(path: Path, read: Read = read_bytes) -> list[tuple[int, int]]:
     """Height and width of each image."""
     sizes = []
-    for number, line in enumerate(read_lines(path, what="list of sizes", limit=LIMIT, read=read), start=1):
+    for number, line in enumerate(read_lines(path, what="list of sizes", limit=LIMIT, read=read, names=True), start=1):
         words = line.split()
         if not words:
             continue

@@ -289,7 +289,8 @@ Line = tuple[int, str]
 def _lines(path: Path, read: Read) -> Iterator[Line]:
     """The lines of a window file that are not empty, with their numbers."""
     raw = read(path, what="window file", limit=LIST_LIMIT)
-    return ((number, line.strip()) for number, _, line in lines_of(raw, what="window file", path=path) if line.strip())
+    lines = lines_of(raw, what="window file", path=path, names=True)
+    return ((number, line.strip()) for number, _, line in lines if line.strip())
 
 
 def _image(path: Path, lines: Sequence[Line], number: int) -> tuple[ListedImage, int]:

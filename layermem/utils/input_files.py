@@ -139,15 +139,23 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
     return raw
 
 
-def read_lines(path: PathName, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes) -> list[str]:
-    """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes."""
+def read_lines(
+    path: PathName, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes, names: bool = False
+) -> list[str]:
+    """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes.
+
+    names   the lines hold names of files, which may be of any bytes, and are decoded as the system's names are
+    """
     raw = read(path, what=what, limit=limit)
-    return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT)]
+    return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT, names=names)]
 
 
-def lines_of(raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT) -> Iterator[tuple[int, int, str]]:
-    """Yield number, start in bytes, and text without its end of each line of UTF-8 text; InputError for a line of more
-    than `limit` bytes."""
+def lines_of(
+    raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT, names: bool = False
+) -> Iterator[tuple[int, int, str]]:
+    """Yield number, start in bytes, and text without its end of each line of UTF-8 text, or of `names` as in
+    read_lines; InputError for a line of more than `limit` bytes."""
+    decode = os.fsdecode if names and b"\0" not in raw else bytes.decode  # a zero is in UTF-16, and in binary files
     start = len(BYTE_ORDER_MARK) if raw.startswith(BYTE_ORDER_MARK) else 0
     for number in count(1):
         end = raw.find(b"\n", start)
@@ -156,7 +164,7 @@ def lines_of(raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT) 
             fault = f"has a line of {format_bytes(size)}, above the limit of {format_bytes(limit)}; give a {what}"
             raise InputError(fault, path=str(path), line=number)
         try:
-            yield number, start, raw[start : end if end >= 0 else None].removesuffix(b"\r").decode()
+            yield number, start, decode(raw[start : end if end >= 0 else None].removesuffix(b"\r"))
         except UnicodeDecodeError:
             raise InputError(f"is not UTF-8 text; save the {what} as UTF-8", path=str(path), line=number) from None
         if end < 0:
@@ -182,7 +190,8 @@ def files_below(folder: Path) -> list[Path]:
 def unreadable(path: PathName, what: str, error: OSError | ValueError) -> InputError:
     """Return the error for a file that should be a `what` and that the system refused to open or to read."""
     if isinstance(error, FileNotFoundError):
-        return InputError(f"no such file; give an existing {what}", path=str(path))
+        of_bytes = "" if os.fsencode(path).decode(errors="ignore") == str(path) else ", and its name is not UTF-8"
+        return InputError(f"no such file{of_bytes}; give an existing {what}", path=str(path))
     reason = getattr(error, "strerror", None) or str(error)
     remedy = remedy_of(error, "give another file")
     article = "an" if what.startswith(("LMDB", "HDF5", *"aeio")) else "a"

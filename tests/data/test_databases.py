@@ -49,6 +49,15 @@ def test_a_record_has_the_key_and_the_bytes_of_convert_imageset(listing):
         assert value == bytes([8, 3, 16, 5, 24, 7, 34, 105]) + pixels + bytes([40, label, 56, 0])
 
 
+@pytest.mark.parametrize("as_caffe", [False, True])
+def test_the_key_of_an_image_has_the_bytes_of_its_name(listing, as_caffe):
+    name = b"l\xe9.jpg"
+    (listing.parent / "three.jpg").rename(listing.parent / os.fsdecode(name))
+    listing.write_bytes(listing.read_bytes().replace(b"three.jpg", name))
+    assert [key for key, _ in made(listing, as_caffe=as_caffe)][2] == b"00000002_" + name
+    assert [key for key, _ in label_records(listing, 1, None)][2] == b"00000002_" + name
+
+
 def test_sizes_gray_and_encoded_files(listing):
     resized = Datum.FromString(made(listing, size=(4, 9), gray=True)[0][1])
     assert (resized.channels, resized.height, resized.width, len(resized.data)) == (1, 4, 9, 36)

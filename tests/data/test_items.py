@@ -23,6 +23,14 @@ def read(*paths, color=True):
     return [*read_items([str(path) for path in paths], color=color)]
 
 
+def test_a_list_names_files_of_any_bytes(folder):
+    name = "photos/l\udce9.png"
+    (folder / "photos" / "b.png").rename(name)
+    (folder / "list.txt").write_bytes(b"photos/l\xe9.png 3\nphotos/\xfc.png\n")
+    found, lost = read("list.txt")
+    assert found.name == name and found.label == 3 and isinstance(lost, Unreadable)
+
+
 def test_files_and_folders_in_order_as_blue_green_red(folder):
     items = read("photos/b.png", "photos")
     assert [item.name for item in items] == ["photos/b.png", "photos/a.png", "photos/b.png", "photos/more/c.PNG"]

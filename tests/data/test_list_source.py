@@ -1,3 +1,4 @@
+import os
 import tracemalloc
 
 import numpy as np
@@ -33,6 +34,20 @@ def test_images_come_in_the_order_of_the_list_round_and_round(listed):
     found, labels = source(folder).read(7)
     assert labels.tolist() == [0, 10, 20, 30, 40, 0, 10]
     assert all(np.array_equal(image, pixels[int(label) // 10]) for image, label in zip(found, labels))
+
+
+def test_a_name_of_other_bytes_than_utf_8_is_the_file_of_these_bytes(listed):
+    folder, pixels = listed
+    name = b"l\xe9.png"
+    (folder / "image 3.png").rename(folder / os.fsdecode(name))
+    (folder / "list.txt").write_bytes(name + b" 3\n")
+    s = source(folder)
+    images, labels = s.read(1)
+    assert np.array_equal(images[0], pixels[3]) and labels.tolist() == [3]
+    assert list_bytes(folder / "list.txt", f"{folder}/", read_bytes) > 0
+    (folder / os.fsdecode(name)).unlink()
+    with pytest.raises(InputError, match="no such file, and its name is not UTF-8; give an existing image"):
+        s.read(1)
 
 
 def test_a_skip_starts_later(listed):
