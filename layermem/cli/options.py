@@ -409,9 +409,10 @@ def solver_file(arguments: argparse.Namespace) -> SolverFile:
     return file
 
 
-def print_warnings(warnings: Iterable[str]) -> None:
-    """Print warnings on standard error, so that they do not mix with results; none with --quiet."""
-    for warning in () if is_quiet() else warnings:
+def print_warnings(warnings: Iterable[str], *, of_loss: bool = False) -> None:
+    """Print warnings on standard error, so that they do not mix with results; with --quiet only those of files that are
+    damaged or lost."""
+    for warning in () if is_quiet() and not of_loss else warnings:
         print(wrap(f"layermem: warning: {warning}"), file=sys.stderr)
 
 

@@ -131,7 +131,7 @@ class RunOutputs:
     ) -> None:
         if not self._sinks:
             return
-        print_warnings(self._lost())
+        print_warnings(self._lost(), of_loss=True)
         with self._stack, suppress(*([InputError] if error else [])):  # the error of the run takes precedence
             self._recorder.end(
                 _status(self.solver, error),

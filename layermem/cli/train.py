@@ -329,7 +329,7 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     """Return a context whose function shows events to the user: a progress bar on a terminal, Caffe's log lines
     elsewhere."""
     if is_quiet():
-        return nullcontext(lambda event: None)
+        return nullcontext(_show_warning)
     if sys.stdout.isatty():
         from layermem.report.progress import Bar
 
@@ -339,4 +339,9 @@ def _display(solver: Solver) -> AbstractContextManager[Callable[[Event], None]]:
     return nullcontext(Log(sys.stdout))
 
 
-# -- test ------------------------------------------------------------------------------------------------------
+def _show_warning(event: Event) -> None:
+    """Show an event of a run that prints nothing else."""
+    from layermem.report.events import Note
+
+    if isinstance(event, Note) and event.is_warning:
+        print_warnings([event.text], of_loss=True)

@@ -1,6 +1,7 @@
 """--quiet and --verbose, which every verb has.
 
-    --quiet      results and errors only: no progress, no warnings; `train` prints nothing, `test` its means
+    --quiet      results and errors only: no progress, no warnings but those of files that are damaged or lost; `train`
+                 prints nothing, `test` its means
     --verbose    steps such as reading, planning and writing, with seconds since the start, on standard error
 
 Packages report such steps to their logger (`layermem.utils.steps`); this module shows them.

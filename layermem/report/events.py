@@ -25,9 +25,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Note:
-    """A note for the user."""
+    """A note for the user; a warning is about files that are damaged or lost, and is shown with --quiet too."""
 
     text: str
+    is_warning: bool = False
 
 
 @dataclass(frozen=True)

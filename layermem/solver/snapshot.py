@@ -273,12 +273,13 @@ def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
         ]
     )
     notes: list[str] = []
-    for _, state in sorted(states, reverse=True):
+    for left, (_, state) in zip(reversed(range(len(states))), sorted(states, reverse=True)):
         path = str(folder / state)
         try:
             return read_snapshot(path), notes
         except InputError as error:
-            notes.append(f"the snapshot '{path}' is not complete, so an earlier one is taken: {error}")
+            then = "so an earlier one is taken" if left else "and there is no earlier one"
+            notes.append(f"the snapshot '{path}' is not complete, {then}: {error}")
     return None, notes
 
 

@@ -451,9 +451,10 @@ class Training(Planned):
             return None
         found, notes = snapshots.newest_snapshot(self.param.snapshot_prefix)
         for note in notes:
-            self._note(note)
+            self._note(note, is_warning=True)
         if found is None:
-            self._note(f"there is no snapshot '{self.param.snapshot_prefix}_iter_N' to restart from: training begins")
+            name = f"{'complete ' if notes else ''}snapshot '{self.param.snapshot_prefix}_iter_N'"
+            self._note(f"there is no {name} to restart from: training begins", is_warning=bool(notes))
             return None
         newest.append(found)
         return found.path
@@ -480,5 +481,5 @@ class Training(Planned):
         if len(set(kernels)) > 1:
             self._note(f"ranks compute by {', '.join(dict.fromkeys(kernels))}: bits depend on which rank has which")
 
-    def _note(self, text: str) -> None:
-        self.log(events.Note(text))
+    def _note(self, text: str, *, is_warning: bool = False) -> None:
+        self.log(events.Note(text, is_warning))

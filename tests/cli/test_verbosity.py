@@ -15,6 +15,25 @@ def test_a_quiet_training_prints_nothing_and_saves_its_snapshot(layermem, solver
     assert ended.code == 0 and [line.split(" ")[0] for line in ended.out.splitlines()] == ["Loss:", "accuracy", "loss"]
 
 
+def test_a_quiet_restart_warns_of_damaged_snapshots(layermem, solver, tmp_path):
+    file = solver(snapshot=1)
+    assert layermem("train", "--solver", file, "--iterations", "2", "-q").code == 0
+    (tmp_path / "digits_iter_2.solverstate").write_bytes(b"")
+    words = ("train", "--solver", file, "--restart", "-q")
+    earlier = layermem(*words, "--iterations", "2")
+    assert (earlier.code, earlier.out) == (0, "")
+    sentence = f"layermem: warning: the snapshot '{tmp_path}/digits_iter_2.solverstate' is not complete, so an earlier"
+    assert sentence in " ".join(earlier.err.split()) and "iter_1" not in earlier.err
+    for state in tmp_path.glob("*.solverstate"):
+        state.write_bytes(b"")
+    none = " ".join(layermem(*words, "--iterations", "1").err.split())
+    assert "digits_iter_1.solverstate' is not complete, and there is no earlier one: " in none
+    assert f"layermem: warning: there is no complete snapshot '{tmp_path}/digits_iter_N' to restart from" in none
+    for file_of_run in tmp_path.glob("digits_iter_*"):
+        file_of_run.unlink()
+    assert layermem(*words, "--iterations", "1").err == ""
+
+
 def test_quiet_leaves_out_warnings_but_not_errors(layermem, prototxt):
     net = prototxt(
         'name: "n" layer { name: "d" type: "Input" top: "d" input_param { shape { dim: 1 dim: 2 } } }\n'
