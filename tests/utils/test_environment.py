@@ -1,5 +1,6 @@
 import pytest
 
+from layermem.errors import InputError
 from layermem.utils.environment import stated_options
 
 
@@ -14,3 +15,16 @@ def test_others_and_empty_ones_state_nothing(monkeypatch):
     monkeypatch.setenv("LAYERMEM_SLICES", "off")
     monkeypatch.delenv("LAYERMEM_STRATEGY", raising=False)
     assert stated_options(["budget", "strategy"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("budget", "foo"), ("budget", "50"), ("host-budget", "50%"), ("budget", "xfree")]
+)
+def test_a_variable_that_holds_no_amount_of_memory_is_named(monkeypatch, name, text):
+    variable = f"LAYERMEM_{name.upper().replace('-', '_')}"
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(InputError, match=f"^{variable}: '{text}' is "):
+        stated_options([name])
+    for right in ("2GiB", *(["50%", "80%free", "free"] if name == "budget" else [])):
+        monkeypatch.setenv(variable, right)
+        assert stated_options([name]) == {name: right}

@@ -20,12 +20,12 @@ from layermem.cli import train as train_verb
 from layermem.cli.caffe_tools.devices import Choice, asked_of, choose, selected
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
+from layermem.cli.caffe_tools.variables import environment_words
 from layermem.cli.combinations import check_combinations
 from layermem.cli.parser import Parser, VerbParser
 from layermem.errors import InputError
 from layermem.report.events import Event, Finished
 from layermem.report.log import DONE, number
-from layermem.utils.environment import stated_options
 from layermem.utils.steps import is_quiet
 
 if TYPE_CHECKING:
@@ -53,15 +53,6 @@ FLAGS_OF = {
     "time": ("gpu", "model", "phase", "level", "stage", "iterations"),
     "device_query": ("gpu",),
 }
-SHARED = ("budget", "storage", "threads", "precision", "allow-python")
-OF_A_PLAN = ("host-budget", "spill", "slices", "split-weights", "strategy")
-ENVIRONMENT_OF = {
-    "train": (*SHARED, *OF_A_PLAN, "loss-scale", "transport"),
-    "test": SHARED,
-    "time": (*SHARED, *OF_A_PLAN),
-}
-DEVICE_OF = {"threads": "cpu", "precision": "cuda", "transport": "cuda"}  # options of one device
-SWITCHES = ("allow-python",)  # options without a value
 
 
 def run(call: Call) -> int:
@@ -249,20 +240,11 @@ def _arguments(call: Call, verb: str, words: list[str], choice: Choice) -> argpa
     parser = Parser("caffe")
     module = {"train": train_verb, "test": test_verb, "time": time_verb}[verb]
     module.add_verbs(parser.add_subparsers(parser_class=VerbParser))
-    arguments = parser.parse_args([verb, *words, "--device", choice.name, *_environment(verb, choice.name)])
+    arguments = parser.parse_args([verb, *words, "--device", choice.name, *environment_words(verb, choice.name)])
     check_combinations(arguments)
     arguments.index = choice.index
     arguments.group, arguments.words = call.group, call.arguments.words
     return arguments
-
-
-def _environment(verb: str, device: str) -> list[str]:
-    """Return the options that variables LAYERMEM_NAME of the environment state."""
-    words: list[str] = []
-    for option, value in stated_options(ENVIRONMENT_OF[verb]).items():
-        if DEVICE_OF.get(option, device) == device:
-            words += [f"--{option}"] if option in SWITCHES else [f"--{option}", value]
-    return words
 
 
 CAFFE = Program(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from layermem.cli.caffe_tools.gflags import Flag, Value, parse_flags
+from layermem.cli.caffe_tools.variables import in_words_of_caffe
 from layermem.report.log import NOTES, Log
 from layermem.utils.text import printable
 
@@ -72,14 +73,14 @@ class Glog(Log):
         self._open_files()
 
     def write(self, text: str, place: str = NOTES, severity: str = "I") -> None:
-        """Write the lines of a text."""
+        """Write the lines of a text, in which options of `layermem` are named as Caffe's programs take them."""
         number = [*SEVERITIES].index(severity)
         if number < int(self.values["minloglevel"]) and severity != "F":
             return
         on_stderr = self.values["alsologtostderr"] or self.values["logtostderr"]
         stderr = [self.stream] if on_stderr or number >= int(self.values["stderrthreshold"]) else []
         for target in (*stderr, *(file for least, file in self._files if number >= least)):
-            for line in text.split("\n"):
+            for line in in_words_of_caffe(text).split("\n"):
                 prefix = f"{severity}{self.prefix(place)}" if self.values["log_prefix"] else ""
                 target.write(f"{prefix}{printable(line)}\n")
             target.flush()

@@ -56,6 +56,15 @@ def test_train_logs_caffes_lines_wherever_the_flags_are(caffe, solver, tmp_path,
     assert ("Use CPU." in places) != ("No GPU was found for -gpu 0" in run.text)
 
 
+def test_refusals_name_the_variables_that_state_options(caffe, solver, monkeypatch):
+    monkeypatch.setenv("LAYERMEM_BUDGET", "foo")
+    assert "LAYERMEM_BUDGET: 'foo' is not an amount of memory" in caffe("train", "-solver", solver()).text
+    monkeypatch.setenv("LAYERMEM_BUDGET", "1KiB")
+    refused = caffe("train", "-solver", solver()).text
+    assert "LAYERMEM_HOST_BUDGET=B" in refused and "LAYERMEM_SLICES=auto" in refused and "--" not in refused
+    assert "--device" not in caffe("device_query", "-gpu", "0").text
+
+
 def test_train_obeys_the_budget_of_the_environment_and_says_what_it_saves(caffe, solver, monkeypatch):
     free = caffe("train", "-solver", solver())
     monkeypatch.setenv("LAYERMEM_BUDGET", "760KiB")
