@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from layermem.errors import InputError
+from layermem.utils.modules import modules_in
 
 if TYPE_CHECKING:
     from layermem.data.datum_source import DatumSource
@@ -23,7 +23,7 @@ SUFFIX = "_database"
 
 def database_names() -> list[str]:
     """The kinds, as options name them; the default is the first."""
-    names = [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name.endswith(SUFFIX)]
+    names = [name for name, _ in modules_in([str(Path(__file__).parent)]) if name.endswith(SUFFIX)]
     return sorted((name.removesuffix(SUFFIX) for name in names), key=lambda name: (name != DEFAULT, name))
 
 

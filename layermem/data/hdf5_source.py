@@ -185,6 +185,8 @@ def read_head(file: OpenFile, tops: Sequence[str], *, shuffle: bool) -> Head:
                 raise InputError(what, path=file.path)
             if dataset.dtype.kind not in "fiu":
                 raise InputError(f"has a dataset '{top}' of {dataset.dtype}; store numbers", path=file.path)
+            if dataset.shape == ():
+                raise InputError(f"has one number as '{top}', and no rows; store an array", path=file.path)
             if not dataset.shape or dataset.shape[0] == 0:
                 raise InputError(f"has an empty dataset '{top}'; store at least one row", path=file.path)
             if fault := dataset_fault(h5, dataset):

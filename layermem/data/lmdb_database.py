@@ -21,7 +21,7 @@ from layermem.data.datum_source import DatumSource, Record, Write, database
 from layermem.data.open_databases import FileId, OpenDatabases
 from layermem.data.position import State, bytes_in
 from layermem.errors import InputError
-from layermem.utils.input_files import exists, unreadable
+from layermem.utils.input_files import check_regular, exists, unreadable
 from layermem.utils.open_file import Identity, identity
 
 try:
@@ -150,9 +150,10 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
         try:
             folder = path.resolve()
             file = folder / "data.mdb" if folder.is_dir() else folder
-            if not file.is_file():  # opening would create a lock file
-                what = f"is not an LMDB, or is damaged (there is no file {file.name}); make it again"
-                raise InputError(what, path=str(path))
+            size = check_regular(file, what="LMDB") if exists(file) else None  # opening would create a lock file
+            if not size:
+                reason = f"there is no file {file.name}" if size is None else f"{file.name} is empty"
+                raise InputError(f"is not an LMDB, or is damaged ({reason}); make it again", path=str(path))
             status = file.stat()
             key = _id_of(status)
             known = _environments.get(key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from pkgutil import iter_modules
 
 from layermem.data.feed import FEED_TYPES, Feed, Opening, Shapes
 from layermem.data.layer_files import resolver
@@ -20,14 +19,15 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES
 from layermem.proto.schema import Message
+from layermem.utils.modules import modules_in
 from layermem.utils.open_file import Files
 
 PREFETCH = 4  # batches; Caffe's default
 PREFETCH_BYTES = 64 * 2**20  # of waiting batches, unless data_param states their number
 
-for _module in iter_modules([str(Path(__file__).parent)], "layermem.data."):
-    if _module.name.endswith("_feed"):
-        import_module(_module.name)  # registers its feeds
+for _name, _ in modules_in([str(Path(__file__).parent)]):
+    if _name.endswith("_feed"):
+        import_module(f"layermem.data.{_name}")  # registers its feeds
 
 
 def open_feed(

@@ -1,11 +1,11 @@
 """Layers: shapes, memory and cost of every family.  Importing this package imports, and so registers, them all."""
 
 from importlib import import_module
-from pkgutil import iter_modules
 
 from layermem.layers.base import LAYERS, Layer, Overlay, Param, Step, Tensor, make_layer
+from layermem.utils.modules import modules_in
 
 __all__ = ["LAYERS", "Layer", "Overlay", "Param", "Step", "Tensor", "make_layer"]
 
-for module in iter_modules(__path__, f"{__name__}."):
-    import_module(module.name)
+for name, _ in modules_in(__path__):
+    import_module(f"{__name__}.{name}")

@@ -37,6 +37,8 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
         raise InputError("is UTF-16 text; save it as UTF-8", path=path)
     if b"\0" in raw:
         raise InputError(f"is binary; a {what} is a text file (give weights, .caffemodel, to --weights)", path=path)
+    if b"\n" not in raw:
+        raw = raw.replace(b"\r", b"\n")  # the line ends of old Macs
     text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     if not _UNDECODABLE.search(text):
         return text

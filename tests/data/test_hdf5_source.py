@@ -137,7 +137,7 @@ def test_batches_of_any_size_are_the_same_stream(three):
         ({"data": np.zeros((2, 3)), "label": np.zeros(3)}, "different lengths .2 of 'data', 3 of 'label'.;"),
         ({"data": np.zeros((0, 3)), "label": np.zeros(0)}, "an empty dataset 'data'; store"),
         ({"data": np.zeros((2, 3)), "label": np.array([b"a", b"b"])}, "store numbers"),
-        ({"data": 3.0, "label": 1.0}, "an empty dataset"),
+        ({"data": 3.0, "label": 1.0}, "has one number as 'data', and no rows; store an array"),
     ],
 )
 def test_datasets_that_are_no_rows_are_refused(tmp_path, datasets, words):

@@ -403,6 +403,23 @@ def test_a_file_that_is_written_over_gives_its_new_records_or_one_sentence(tmp_p
     first.close()
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda file: None, r"is not an LMDB, or is damaged \(there is no file data.mdb\)"),
+        (lambda file: file.touch(), r"is not an LMDB, or is damaged \(data.mdb is empty\); make it again"),
+        (os.mkfifo, "data.mdb: is a pipe or a device; save the LMDB in a regular file"),
+        (lambda file: file.mkdir(), "data.mdb: is a folder"),
+    ],
+)
+def test_a_data_file_that_cannot_be_one_is_called_what_it_is(tmp_path, make, says):
+    make(tmp_path / "data.mdb")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match=says):
+        LmdbSource(tmp_path, labels=True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_an_environment_that_a_user_has_open_is_not_called_damaged(tmp_path):
     labelled(tmp_path / "db", 0)
     says = "is open in this process, by another user of the package lmdb; close that environment first"

@@ -125,3 +125,9 @@ def test_an_expensive_text_is_refused_within_a_gibibyte(case, tmp_path):
 def test_a_string_with_escapes_that_a_net_may_have_is_read():
     net = read_net_text('name: "' + "\\\\" * 1000 + "x" * 100_000 + "\" layer { name: 'a\\'b' type: \"ReLU\" }")
     assert net.message.name == "\\" * 1000 + "x" * 100_000 and net.message.layer[0].name == "a'b"
+
+
+def test_a_file_whose_lines_end_in_carriage_returns_alone_has_lines():
+    text = decode(NET.replace("\n", "\r").encode(), "n", what="prototxt net")
+    assert [layer.name for layer in read_net_text(text).message.layer] == ["data", "ip"]
+    assert decode(b"a\r\nb\rc", "n", what="net") == "a\r\nb\rc"

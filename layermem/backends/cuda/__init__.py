@@ -2,13 +2,13 @@
 PyCUDA and a GPU are needed only when the device first runs."""
 
 from importlib import import_module
-from pkgutil import iter_modules
 
 from layermem.backends.cuda.base import cuda_kernels
 from layermem.backends.cuda.device import CudaDevice
+from layermem.utils.modules import modules_in
 
 __all__ = ["CudaDevice", "cuda_kernels"]
 
-for module in iter_modules(__path__):
-    if not module.ispkg:
-        import_module(f"{__name__}.{module.name}")
+for name, is_package in modules_in(__path__):
+    if not is_package:
+        import_module(f"{__name__}.{name}")

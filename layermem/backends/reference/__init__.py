@@ -1,11 +1,11 @@
 """The reference backend, one file per layer family.  Importing this package imports, and so registers, them all."""
 
 from importlib import import_module
-from pkgutil import iter_modules
 
 from layermem.backends.reference.device import ReferenceDevice
+from layermem.utils.modules import modules_in
 
 __all__ = ["ReferenceDevice"]
 
-for module in iter_modules(__path__, f"{__name__}."):
-    import_module(module.name)
+for name, _ in modules_in(__path__):
+    import_module(f"{__name__}.{name}")
