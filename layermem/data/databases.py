@@ -11,7 +11,6 @@ source  Caffe tools/convert_imageset.cpp, tools/compute_image_mean.cpp, src/caff
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from layermem.data.list_source import IMAGE_LIMIT, CaffeRows, RowList, label_of,
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
 from layermem.utils.files import write_atomically
+from layermem.utils.folder_aside import folder_aside
 from layermem.utils.input_files import read_bytes
 from layermem.utils.numbers import parse_float
 from layermem.utils.seeds import generator
@@ -64,30 +64,17 @@ def new_database(folder: Path, *, backend: str = DEFAULT, replace: bool = False)
     kind = database_kind(backend)
     if not kind.is_installed():
         raise InputError(f"needs the package {kind.package}; install it with `{kind.install}`", path=str(folder))
-    if folder.exists() and not replace:
-        raise InputError("exists already; give another name, or remove it first", path=str(folder))
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        aside.mkdir(parents=True)
-        with kind.writing(aside) as write:
-            waiting: list[Record] = []
+    with folder_aside(folder, replace=replace) as aside, kind.writing(aside) as write:
+        waiting: list[Record] = []
 
-            def put(record: Record) -> None:
-                waiting.append(record)
-                if len(waiting) == RECORDS:
-                    write(waiting)
-                    waiting.clear()
+        def put(record: Record) -> None:
+            waiting.append(record)
+            if len(waiting) == RECORDS:
+                write(waiting)
+                waiting.clear()
 
-            yield put
-            write(waiting)
-        if replace:
-            shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(folder)) from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        yield put
+        write(waiting)
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from layermem.data.database import DEFAULT
 from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_database
 from layermem.data.list_source import IMAGE_LIMIT
 from layermem.errors import InputError
+from layermem.utils.folder_aside import folder_aside
 from layermem.utils.input_files import files_below, read_bytes
 from layermem.utils.seeds import generator
 
@@ -159,26 +159,17 @@ def write_dataset(
 
     share    of each class for the test set, by default TEST_SHARE; a folder with sets of its own takes none
     """
-    if out.exists():
-        raise InputError("exists already; give another name, or remove it first", path=str(out))
     classes, train, test = _sets(folder, share, seed)
-    aside = out.with_name(f".{out.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        aside.mkdir(parents=True)
-        (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes), "utf-8")
-        for name, entries in ((TRAIN, train), (TEST, test)):
-            if entries:
-                _write_set(aside, name, entries, replace(options, check_size=True), backend, track)
-        mean = mean_image(aside / f"{TRAIN}_{backend}", track)
-        (aside / MEAN).write_bytes(mean_content(mean))
-        aside.rename(out)
-    except InputError as error:
-        raise _renamed(error, aside, out) from None
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(out)) from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with folder_aside(out) as aside:
+        try:
+            (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes), "utf-8")
+            for name, entries in ((TRAIN, train), (TEST, test)):
+                if entries:
+                    _write_set(aside, name, entries, replace(options, check_size=True), backend, track)
+            mean = mean_image(aside / f"{TRAIN}_{backend}", track)
+            (aside / MEAN).write_bytes(mean_content(mean))
+        except InputError as error:
+            raise _renamed(error, aside, out) from None
     values = tuple(float(value) for value in mean.mean(axis=(1, 2), dtype=float))
     return Dataset(tuple(classes), _counts(train, classes), _counts(test, classes), mean.shape, values)
 
