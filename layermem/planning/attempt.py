@@ -49,7 +49,7 @@ class Attempt:
             return None
         return replace(self, compiled=program)
 
-    def finished(self, *, quick: bool = False) -> Attempt:
+    def with_chosen_fusions(self, *, quick: bool = False) -> Attempt:
         """The attempt with its program, with all fusions or with fewer, or with its refusal.  `quick`: without a search
         for the minimum."""
         try:

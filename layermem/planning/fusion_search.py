@@ -29,17 +29,13 @@ class FusionSearch(ABC):
         """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
 
     @abstractmethod
-    def joined(self, program: Program) -> Program:
-        """`program` with updates that are launched together, if it is faster so."""
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
+        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits.  `quick`:
+        without a search for the minimum."""
 
     @abstractmethod
     def checked(self, program: Program) -> Program:
         """`program`, whose schedules are proven to be safe."""
-
-    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
-        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits.  `quick`:
-        without a search for the minimum."""
-        return self.checked(self.joined(self.search.program(budget_bytes, search_minimum=not quick)))
 
     # -- fewer fusions -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The path of a training step from its graphs to a checked program, stage after stage.
 
-graphs      the step, then the other graphs that share its arena                job.py, solver/jobs.py
+graphs      the step, then the other graphs that share its arena             job.py, solver/jobs.py
 partition   the slices of the fastest program                                slice_search.py
 rewrite     the optional fusions of the fastest program                      fusion_search.py, graph/rewrite.py
 strategy    an order of ops, and a decision for every gap between two uses   budget_search.py, strategies/
@@ -35,20 +35,26 @@ from layermem.schedule.simulate import simulate
 
 
 def plan_step(job: Job, strategy: Choice, budget_bytes: int | None, *, quick: bool = False) -> Attempt:
-    """The attempt with the fastest program that is known of `job` under a strategy or a saved plan: the one that a
-    search finds, or a kept one that is faster or that alone fits; with a refusal if there is none.  A budget that was
-    asked for before needs no search.  `quick`: search neither for slices nor for the minimum."""
+    """Plan `job` under a strategy or a saved plan.  Return the attempt with the fastest program, of those that a search
+    finds and those that were kept, or with a refusal.  A budget that was asked for before needs no search.  `quick`:
+    search neither for slices nor for the minimum."""
     attempt = Attempt.of(job, strategy, budget_bytes, Compiler)
     kept = KeptPlans.of(attempt)
     if kept is not None and not quick and (known := kept.answer(attempt)) is not None:
         return known
     partitioned = attempt if quick else choose_slices(attempt)
-    found = partitioned.finished(quick=quick)
+    found = partitioned.with_chosen_fusions(quick=quick)
     return found if kept is None else kept.fastest_with(found, attempt, is_answer=not quick)
 
 
 class Compiler(FusionSearch):
-    """What is done with each plan of a strategy, and with the program that a search chooses."""
+    """Makes the programs of one step, whose slices and fusions are given."""
+
+    def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
+        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits.  `quick`:
+        without a search for the minimum."""
+        found = self.search.program(budget_bytes, search_minimum=not quick)  # by the strategy, whose plans it builds
+        return self.checked(join_updates(found, self.arena.layouts[0].live_profile, self.build))
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
         """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
@@ -60,10 +66,6 @@ class Compiler(FusionSearch):
         offsets = self.arena.persistent_offsets(plan)
         schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
         return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
-
-    def joined(self, program: Program) -> Program:
-        """`program` with updates that are launched together, if it is faster so."""
-        return join_updates(program, self.arena.layouts[0].live_profile, self.build)
 
     def checked(self, program: Program) -> Program:
         """`program`, whose schedules are proven to be safe."""
