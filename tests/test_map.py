@@ -228,7 +228,6 @@ TESTED_ELSEWHERE = {
     "interactive/blob.py": ("interactive/test_net.py", "what a net shows of its blobs"),
     "interactive/fed_net.py": ("interactive/test_passes.py", "arrays that passes read"),
     "interactive/inputs.py": ("interactive/test_net.py", "arrays that a net is given"),
-    "interactive/views.py": ("interactive/test_net.py", "what a net shows"),
     "interactive/session.py": ("interactive/test_net.py", "the programs of a net, by what it computes"),
     "interactive/solver_net.py": ("interactive/test_solver.py", "the nets of a solver"),
     "layers/given_arrays.py": ("data/test_given.py", "arrays in place of data: which layers read them, and how"),

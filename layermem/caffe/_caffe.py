@@ -27,8 +27,7 @@ from layermem.caffe.solvers import (
 from layermem.interactive.blob import Blob
 from layermem.proto.schema import LayerParameter, SolverParameter
 from layermem.python_layers import PythonLayer as Layer
-
-BlobVec = list  # the type of net.params[name]
+from layermem.utils.fixed import Fixed as BlobVec
 
 __all__ = [
     "NCCL",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
@@ -17,6 +16,7 @@ from layermem.caffe.process import NCCL
 from layermem.errors import InputError, input_error_of
 from layermem.interactive.blob import Array, Blob, Named
 from layermem.interactive.passes import Passes
+from layermem.interactive.views import SHOW_LAYERS, named_params
 from layermem.layers.data import FEEDS
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
@@ -50,10 +50,10 @@ class Pycaffe(net.Net):
         super()._make_views()
         names = dict(zip(self._layer_names, self.layers))
         if len(names) < len(self.layers):
-            self.layer_dict = OrderedDict(names)
+            self.layer_dict = Named("layer", names, SHOW_LAYERS, "layer_dict")
             unique = (layer.name for layer in self._definition.layers)
             params = {name: self._params[own] for name, own in zip(self._layer_names, unique) if own in self._params}
-            self.params = Named("layer with parameters", params, f"those are: {' '.join(params)}")
+            self.params = named_params(params)
 
     def _run_before_forward(self, passes: Passes) -> None:
         """Go through zeros, as Caffe does before the first pass: those of a forward pass over zeros."""

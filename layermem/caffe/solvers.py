@@ -25,6 +25,7 @@ from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
 from layermem.utils.exclusive import exclusive, made_once
 from layermem.utils.files import PathName
+from layermem.utils.fixed import Fixed
 
 
 class SolverPycaffe(Pycaffe, SolverNet):
@@ -171,9 +172,7 @@ class Solver(solver.Solver):
     def test_nets(self) -> list[Any]:
         """The test nets, which share the parameters of the train net and read their own data."""
         numbers = range(1, len(self.nets.all))
-        if self._bounded:
-            return [SolverPycaffe(self, number) for number in numbers]
-        return [HandNet(self, number) for number in numbers]
+        return Fixed("test_nets", ((SolverPycaffe if self._bounded else HandNet)(self, number) for number in numbers))
 
     @property
     def lr(self) -> float:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from layermem.errors import InputError
+from layermem.errors import InputError, input_error_of
+from layermem.utils.fixed import refusal
 from layermem.utils.similar import did_you_mean
 from layermem.utils.text import count_text
 
@@ -82,6 +83,12 @@ class Blob(ABC):
         if tuple(shape) != self.shape:
             raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
 
+    def __reduce__(self) -> NoReturn:
+        raise input_error_of(TypeError)(
+            f"blob '{self.name}' is memory of its net and cannot be copied or pickled; copy its values: "
+            "numpy.array(blob.data)"
+        )
+
     def __repr__(self) -> str:
         return f"<Blob '{self.name}': {'x'.join(map(str, self.shape)) or 'scalar'}>"
 
@@ -129,16 +136,26 @@ class UnknownName(InputError, KeyError):
 
 
 class Named(Mapping[str, V]):
-    """An ordered mapping by name, whose error for an unknown name suggests a known one."""
+    """An ordered mapping by name, whose error for an unknown name suggests a known one.
 
-    def __init__(self, what: str, values: Mapping[str, V], advice: str):
+    name, write   how code knows the mapping, and where it writes to the values of an item, as for fixed.refusal()
+    """
+
+    def __init__(self, what: str, values: Mapping[str, V], advice: str, name: str, write: str = ""):
         self._what, self._values, self._advice = what, dict(values), advice
+        self._name, self._write = name, write
 
     def __getitem__(self, name: str) -> V:
         if name not in self._values:
             hint = did_you_mean(str(name), self._values) or self._advice
             raise UnknownName(f"the net has no {self._what} '{name}'; {hint}")
         return self._values[name]
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise refusal(self._name, name, self._write)
+
+    def __delitem__(self, name: str) -> NoReturn:
+        raise refusal(self._name, name, self._write)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

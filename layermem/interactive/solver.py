@@ -19,6 +19,7 @@ from layermem.solver.run_options import RunOptions
 from layermem.solver.training import Training
 from layermem.utils.exclusive import made_once
 from layermem.utils.files import PathName
+from layermem.utils.fixed import Fixed
 from layermem.utils.keywords import documented, signature, split
 
 OPTIONS = (NetOptions, StepOptions, RunOptions)
@@ -70,7 +71,7 @@ interrupted  whether a signal or request("stop") ended solve()
     @made_once
     def test_nets(self) -> list[SolverNet]:
         """The test nets, in the arena of the solver."""
-        return [SolverNet(self, 1 + index) for index in range(len(self.nets.tests))]
+        return Fixed("test_nets", (SolverNet(self, 1 + index) for index in range(len(self.nets.tests))))
 
     # -- the learning rate ---------------------------------------------------------------------------------------------
 

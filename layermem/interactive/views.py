@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from layermem.graph import net as graph_net
 from layermem.interactive.blob import Blob, Named
@@ -11,6 +10,9 @@ from layermem.layers.python import Python
 from layermem.proto.schema import PHASES
 from layermem.python_layers import PythonLayer
 from layermem.solver.build import reported
+from layermem.utils.fixed import Fixed
+
+SHOW_BLOBS, SHOW_LAYERS = "`layermem show` lists the blobs", "`layermem show` lists the layers"
 
 
 class NetLayer:
@@ -31,6 +33,18 @@ def _layer_view(layer: graph_net.NetLayer, blobs: list[Blob]) -> NetLayer | Pyth
     for mine, blob in zip(made.code.instance.blobs, blobs):
         mine.show(blob)
     return made.code.instance
+
+
+def named_params(params: Mapping[str, Fixed[Blob]]) -> Named[Fixed[Blob]]:
+    """The parameters of layers by name."""
+    known = f"those are: {' '.join(params) or 'none'}"
+    return Named("layer with parameters", params, known, "params", "[0].data[...]")
+
+
+def _names(name: str, blobs: Mapping[str, Sequence[str]]) -> Named[Fixed[str]]:
+    """The names of the tops or bottoms of layers, by layer."""
+    fixed = {layer: Fixed(f"{name}[{layer!r}]", each) for layer, each in blobs.items()}
+    return Named("layer", fixed, SHOW_LAYERS, name)
 
 
 class NetViews:
@@ -54,32 +68,26 @@ class NetViews:
     def _make_views(self) -> None:
         """Make the mappings."""
         net = self._definition
-        self.inputs = [name for layer in net.layers if layer.type == "Input" for name in layer.message.top]
-        self.outputs = [each.name for each in reported(net) if each.output]
+        self.inputs = Fixed("inputs", (top for each in net.layers if each.type == "Input" for top in each.message.top))
+        self.outputs = Fixed("outputs", (each.name for each in reported(net) if each.output))
         self._makers = {
             name: layer for layer in reversed(net.layers) for name in layer.message.top
         }  # the first writers
         names = dict.fromkeys(name for layer in net.layers for name in layer.message.top)
-        self.blobs: Mapping[str, Blob] = Named(
-            "blob", {name: self._blob(name) for name in names}, "`layermem show` lists the blobs"
-        )
-        params: dict[str, list[Blob]] = {}
-        for layer in net.layers:
-            if layer.params:
-                params[layer.name] = [
-                    self._parameter(layer.name, index, name, param.shape)
-                    for index, (name, param) in enumerate(layer.params)
-                ]
-        self._params: Mapping[str, list[Blob]] = Named(
-            "layer with parameters", params, f"those are: {' '.join(params) or 'none'}"
-        )
-        self.params = self._params
-        self.layers = [_layer_view(layer, params.get(layer.name, [])) for layer in net.layers]
-        self.layer_dict = OrderedDict((layer.name, view) for layer, view in zip(net.layers, self.layers))
-        self.top_names = OrderedDict((layer.name, list(layer.message.top)) for layer in net.layers)
-        self.bottom_names = OrderedDict((layer.name, list(layer.message.bottom)) for layer in net.layers)
+        self.blobs = Named("blob", {name: self._blob(name) for name in names}, SHOW_BLOBS, "blobs", ".data[...]")
+        params = {layer.name: self._parameters(layer) for layer in net.layers}
+        self._params = self.params = named_params({layer: blobs for layer, blobs in params.items() if blobs})
+        self.layers = Fixed("layers", (_layer_view(layer, params[layer.name]) for layer in net.layers))
+        self.layer_dict = Named("layer", dict(zip(params, self.layers)), SHOW_LAYERS, "layer_dict")
+        self.top_names = _names("top_names", {layer.name: layer.message.top for layer in net.layers})
+        self.bottom_names = _names("bottom_names", {layer.name: layer.message.bottom for layer in net.layers})
         weights = {each.name: each.weight for each in reported(net)}
-        self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in names)
+        weights = {name: weights.get(name, 0.0) for name in names}
+        self.blob_loss_weights = Named("blob", weights, SHOW_BLOBS, "blob_loss_weights")
+
+    def _parameters(self, layer: graph_net.NetLayer) -> Fixed[Blob]:
+        blobs = (self._parameter(layer.name, i, name, param.shape) for i, (name, param) in enumerate(layer.params))
+        return Fixed(f"params[{layer.name!r}]", blobs, ".data[...]")
 
     def _version(self, name: str) -> str:
         return self._definition.blob_version(name)
@@ -91,7 +99,7 @@ class NetViews:
     @property
     def _layer_index(self) -> Named[int]:
         names = {layer.name: index for index, layer in enumerate(self._definition.layers)}
-        return Named("layer", names, "`layermem show` lists the layers")
+        return Named("layer", names, SHOW_LAYERS, "layers")
 
     def _blob(self, name: str) -> Blob:
         raise NotImplementedError

@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from layermem.utils.fixed import Fixed
+
 Array = npt.NDArray[Any]
 DATA, DIFF = "data", "diff"
 OUTSIDE = "which only its methods may read"  # why an array is absent
@@ -139,10 +141,21 @@ class Blob:
             raise ContractError(f"assigns to {name}; write into it: {name}[...] = values")
 
 
-class Blobs(list[Blob]):
+class BlobList(Fixed[Blob]):
+    """The list bottom, top or blobs in a method."""
+
+    def refusal(self, key: int) -> ContractError:
+        what = f"assigns to the list {self.name}; write into its blobs: {self.name}[{key}].data[...] = values"
+        return ContractError(what)
+
+
+class Blobs(BlobList):
     """The parameters of a layer: `add_blob(*shape)` in setup adds one; its data are the initial values."""
 
     closed = False  # True after setup
+
+    def __init__(self) -> None:
+        super().__init__("blobs")
 
     def add_blob(self, *shape: int) -> None:
         if self.closed:
@@ -150,7 +163,7 @@ class Blobs(list[Blob]):
         blob = Blob(f"blobs[{len(self)}]", may_reshape=True)
         blob.reshape(*shape)
         blob._may_reshape = False
-        self.append(blob)
+        list.append(self, blob)
 
 
 class PythonLayer:

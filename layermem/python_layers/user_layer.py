@@ -23,7 +23,17 @@ from typing import Any
 import numpy as np
 
 from layermem.errors import InputError, input_error_of
-from layermem.python_layers.contract import DATA, DIFF, OUTSIDE, Array, Blob, Blobs, ContractError, PythonLayer
+from layermem.python_layers.contract import (
+    DATA,
+    DIFF,
+    OUTSIDE,
+    Array,
+    Blob,
+    BlobList,
+    Blobs,
+    ContractError,
+    PythonLayer,
+)
 from layermem.python_layers.loading import SEARCHED, class_of, import_user_module, user_code
 from layermem.utils.text import printable
 
@@ -48,8 +58,7 @@ class UserLayer:
         if not (self.module and self.class_name):
             raise InputError("needs a module and a layer in its python_param: the names of a module and its class")
         self.instance = self._make(param, phase)
-        self.bottom: list[Blob] = []
-        self.top: list[Blob] = []
+        self.bottom, self.top = BlobList("bottom"), BlobList("top")
         self._ahead: list[Array] | None = None  # the tops of the next forward, where `run_ahead` has made them
 
     @property
@@ -85,9 +94,9 @@ class UserLayer:
         """Run setup, unless it has run, and reshape, on blobs that have shapes, and zeros as data."""
         blobs = self.instance.blobs
         is_new = not blobs.closed
-        self.bottom = [Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)]
+        self.bottom = BlobList("bottom", (Blob(f"bottom[{i}]", shape) for i, shape in enumerate(bottoms)))
         if is_new:
-            self.top = [Blob(f"top[{i}]", may_reshape=True) for i in range(tops)]
+            self.top = BlobList("top", (Blob(f"top[{i}]", may_reshape=True) for i in range(tops)))
             self._call("setup", self.bottom, self.top)
             blobs.closed = True
         for each in (*self.top, *blobs):
