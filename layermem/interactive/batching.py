@@ -29,7 +29,7 @@ class BatchedNet(NetViews):
         """
         inputs = {name: value for name, value in arrays.items() if name in self.inputs}
         tops = {name: value for name, value in arrays.items() if name not in self.inputs}
-        check_names(inputs, self.inputs, "input")
+        self._check_inputs(inputs)
         self._check_items(arrays)
         outs: dict[str, list[Array]] = {}
         gradients: dict[str, list[Array]] = {}
@@ -46,7 +46,7 @@ class BatchedNet(NetViews):
     @exclusive
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
         """Run forward for any number of items, in batches of the net's size, of which zeros fill up the last."""
-        check_names(inputs, self.inputs, "input")
+        self._check_inputs(inputs)
         self._check_items(inputs)
         outputs: dict[str, list[Array]] = {}
         for batch, items in batches_of(inputs, self._batch_sizes()):
@@ -61,6 +61,7 @@ class BatchedNet(NetViews):
         x      items along the first axis, each in the shape of the input without its batch axis (CHW); one item
                without the first axis is a batch of one
         """
+        self._check_takes_items()
         if len(self.inputs) != 1:
             raise InputError(
                 f"predict needs a net with one input, and '{self.name}' has {len(self.inputs)}; use forward_all, or "
@@ -78,6 +79,22 @@ class BatchedNet(NetViews):
 
     def _batch_sizes(self) -> dict[str, int]:
         return {name: self.blobs[name].shape[0] for name in self.inputs}
+
+    def _check_takes_items(self) -> None:
+        """InputError for a net that no items can be given to."""
+        if not self.inputs:
+            raise InputError(
+                f"net '{self.name}' has no Input layer to give items to, since its data layers read their own; call "
+                "net.forward() for each batch, or use its deploy net, layermem.deploy"
+            )
+        for name in self.inputs:
+            if not self.blobs[name].shape:
+                raise InputError(f"input '{name}' is a scalar, which has no items; use net.forward({name}=...)")
+
+    def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """InputError unless the arrays are for all inputs, which take items."""
+        self._check_takes_items()
+        check_names(inputs, self.inputs, "input")
 
     def _check_items(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
         """InputError for arrays whose items do not have the shape of their blob's items."""
