@@ -83,7 +83,7 @@ def input_error_of(kind: Any) -> type[InputError]:
     try:
         made = type("InputError", (InputError, kind), {"__module__": __name__, "__reduce__": _reduced})
         made("")
-    except TypeError:  # `kind` permits no subclass, or needs other arguments
+    except Exception:  # `kind` permits no subclass, or needs other arguments
         return InputError
     return made
 

@@ -16,9 +16,10 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from layermem.python_layers.loading import SEARCHED, class_of, import_user_modul
 from layermem.utils.text import printable
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
 PACKAGE = str(Path(__file__).parents[1])  # frames of modules below are not the user's
 IMPORTLIB = str(Path(importlib.__file__).parent)
 LATER = "which only backward has; keep what forward computes in an attribute of the layer"
@@ -72,7 +74,7 @@ class UserLayer:
 
     @property
     def recomputable(self) -> bool:
-        return bool(self.instance.recomputable)
+        return self._guarded("recomputable", lambda: bool(self.instance.recomputable))
 
     @property
     def has_backward(self) -> bool:
@@ -81,8 +83,12 @@ class UserLayer:
     @property
     def backward_reads(self) -> frozenset[str]:
         """The data that backward reads: of "bottom", "top" or both."""
-        declared = self.instance.backward_reads
-        reads = frozenset((declared,) if isinstance(declared, str) else declared)
+
+        def declared() -> frozenset[str]:
+            names = self.instance.backward_reads
+            return frozenset((names,) if isinstance(names, str) else names)
+
+        reads = self._guarded("backward_reads", declared)
         if not reads <= {"bottom", "top"}:
             what = f'has backward_reads {sorted(map(str, reads))} in class {self.class_name}; use "bottom" and "top"'
             raise InputError(what, path=self.file, layer=self.name)
@@ -200,6 +206,8 @@ class UserLayer:
                 module = import_user_module(self.module, self.folder)
                 self.file, where = getattr(module, "__file__", None), "__init__"
                 instance = class_of(module, self.class_name)(param)
+                instance.blobs, instance.phase = Blobs(), phase
+                instance.param_str = instance.param_str_ = str(param.param_str)
         except InputError as error:
             raise error.at(layer=self.name) from None
         except ModuleNotFoundError as error:
@@ -210,27 +218,33 @@ class UserLayer:
                     layer=self.name,
                 ) from None
             raise self._fault(where, error) from None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._fault(where, error) from None
-        instance.blobs, instance.phase = Blobs(), phase
-        instance.param_str = instance.param_str_ = str(param.param_str)
         return instance
 
     def _call(self, method: str, *arguments: object) -> None:
+        self._guarded(method, lambda: getattr(self.instance, method)(*arguments))
+
+    def _guarded(self, where: str, code: Callable[[], T]) -> T:
+        """The result of the user's code; InputError, with file and line, for all that it raises but an interrupt."""
         try:
             with user_code(self.folder):
-                getattr(self.instance, method)(*arguments)
-        except (Exception, SystemExit) as error:
-            raise self._fault(method, error) from None
+                return code()
+        except BaseException as error:
+            raise self._fault(where, error) from None
 
-    def _fault(self, where: str, error: BaseException) -> InputError:
-        """The error for an exception in the user's code, with its file and line."""
+    def _fault(self, where: str, error: BaseException) -> BaseException:
+        """The error for an exception in the user's code, with its file and line; an interrupt stays one."""
+        if isinstance(error, KeyboardInterrupt):
+            return error
         file, line = self._place(error)
         if isinstance(error, ContractError):
             return InputError(f"{error} (in {where})", path=file, line=line, layer=self.name)
-        text = printable(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()))
-        text = f": {text[:MOST_TEXT]}" if text else ""
-        what = f"fails in {where} of its Python class {self.class_name}: {type(error).__name__}{text}"
+        text = ""
+        with suppress(Exception):  # of its __str__
+            text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        text = printable(f"{type(error).__name__}: {text[:MOST_TEXT]}" if text else type(error).__name__)
+        what = f"fails in {where} of its Python class {self.class_name}: {text}"
         kind: Any = type(error)
         fault = input_error_of(kind)(what, path=file, line=line, layer=self.name)
         fault.__dict__.update({name: value for name, value in vars(error).items() if name not in vars(fault)})
@@ -238,7 +252,7 @@ class UserLayer:
 
     def _place(self, error: BaseException) -> tuple[str | None, int | None]:
         """File and line of the user's module where `error` was raised, or the nearest place outside of layermem."""
-        if isinstance(error, SyntaxError):
+        if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
             return error.filename, error.lineno
         frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
         frames = [each for each in frames if not each[0].startswith((PACKAGE, IMPORTLIB, "<frozen"))]

@@ -12,6 +12,9 @@ BROKEN = """
 import caffe
 import numpy as np
 kept = []
+class Stop(BaseException): pass
+class Mute(Exception): __str__ = lambda self: 1 / 0
+class Final(Exception): __init_subclass__ = lambda cls: 1 / 0
 
 class L(caffe.Layer):
     def setup(self, bottom, top):
@@ -32,7 +35,7 @@ GOOD = {
     "FORWARD": "top[0].data[...] = bottom[0].data",
     "BACKWARD": "bottom[0].diff[...] = top[0].diff",
 }
-LINES = {"SETUP": 8, "RESHAPE": 11, "FORWARD": 14, "BACKWARD": 17}
+LINES = {"SETUP": 11, "RESHAPE": 14, "FORWARD": 17, "BACKWARD": 20}
 
 
 def python_param(**fields):
@@ -68,6 +71,15 @@ def broken(where, line):
             for where in GOOD
         ),
         *((where, "exit(3)", r"fails in \w+ of its Python class L: SystemExit: 3$") for where in GOOD),
+        *(
+            (where, f"raise {error}('no \\x1b[31m good')", rf"fails in \w+ of its .* L: {error}: no \\x1b\[31m good$")
+            for where in GOOD
+            for error in ("GeneratorExit", "Stop", "StopIteration", "MemoryError", "SyntaxError")
+        ),
+        ("FORWARD", "import asyncio; raise asyncio.CancelledError", "fails in forward of its .* L: CancelledError$"),
+        ("FORWARD", "raise Mute", "fails in forward of its Python class L: Mute$"),
+        ("FORWARD", "raise Final", "fails in forward of its Python class L: Final$"),
+        ("SETUP", "eval('1 +')", "fails in setup of its Python class L: SyntaxError: invalid syntax$"),
         *((where, "caffe.Nett", "no 'Nett' in module 'caffe', .*; did you mean 'Net'") for where in GOOD),
         ("SETUP", "top[0].reshape(2.5)", "give integers"),
         ("SETUP", "self.blobs.add_blob(-1)", "give sizes from 0"),
@@ -96,6 +108,26 @@ def test_an_exception_of_the_code_is_one_sentence_with_its_file_and_line(tmp_pat
         run(layer_of(tmp_path, broken(where, line)))
     assert (caught.value.line, caught.value.layer) == (LINES[where], "it")
     assert caught.value.path.startswith(str(tmp_path)) and len(caught.value.lines) == 1
+
+
+@pytest.mark.parametrize("where", GOOD)
+def test_an_interrupt_of_the_code_stays_one(tmp_path, where):
+    with pytest.raises(KeyboardInterrupt):
+        run(layer_of(tmp_path, broken(where, "raise KeyboardInterrupt")))
+
+
+@pytest.mark.parametrize("name", ["recomputable", "backward_reads"])
+def test_what_a_class_computes_about_itself_may_fail_like_its_methods(tmp_path, name):
+    text = broken("SETUP", "pass") + f"\n    @property\n    def {name}(self):\n        raise GeneratorExit('no')\n"
+    with pytest.raises(InputError, match=f"fails in {name} of its Python class L: GeneratorExit: no$") as caught:
+        getattr(layer_of(tmp_path, text), name)
+    assert caught.value.line == 24 and caught.value.path.startswith(str(tmp_path))
+
+
+def test_a_class_that_takes_no_attributes_is_one_sentence(tmp_path):
+    text = broken("SETUP", "pass") + "\n    blobs = property(lambda self: [])\n"
+    with pytest.raises(InputError, match="fails in __init__ of its Python class L: AttributeError: "):
+        layer_of(tmp_path, text)
 
 
 @pytest.mark.parametrize(
