@@ -10,19 +10,15 @@ from layermem.errors import InputError
 from layermem.utils.units import FREE, bytes_of, free_share, parse_bytes
 
 SOME_BYTES = 2**40  # a whole, or free memory, by which a share can be parsed
+SWITCHES = {"allow_python": {"1": True, "0": False}}  # options that are on or off, by the texts for both
 
 
 def stated_options(names: Iterable[str]) -> dict[str, Any]:
-    """The options among `names` that a variable states, as texts; an empty variable states nothing.  InputError, with
-    the name of the variable, for what is no amount of memory."""
-    texts = {name: os.environ.get(variable_of(name)) for name in names}
-    stated = {name: text for name, text in texts.items() if text}
-    for name, text in stated.items():
-        try:
-            _check_amount(name.replace("-", "_"), text)
-        except InputError as error:
-            raise error.at(path=variable_of(name)) from None
-    return stated
+    """The options among `names` that a variable states, as texts, or as True; one that is empty, or off, states
+    nothing.  InputError, with the name of the variable, for another value of a switch and for what is no amount of
+    memory."""
+    stated = {name: _value(name) for name in names}
+    return {name: value for name, value in stated.items() if value}
 
 
 def variable_of(option: str) -> str:
@@ -30,8 +26,22 @@ def variable_of(option: str) -> str:
     return f"LAYERMEM_{option.upper().replace('-', '_')}"
 
 
+def _value(option: str) -> str | bool:
+    variable, name = variable_of(option), option.replace("-", "_")
+    text = os.environ.get(variable, "")
+    if name in SWITCHES and text:
+        if text not in SWITCHES[name]:
+            raise InputError(f"{variable}={text} is neither on nor off; use {variable}=1 or 0")
+        return SWITCHES[name][text]
+    try:
+        _check_amount(name, text)
+    except InputError as error:
+        raise error.at(path=variable) from None
+    return text
+
+
 def _check_amount(name: str, text: str) -> None:
-    if name == "budget":
+    if name == "budget" and text:
         free_share(text, SOME_BYTES) if text.endswith(FREE) else bytes_of(text, whole=lambda: SOME_BYTES)
-    elif name == "host_budget":
+    elif name == "host_budget" and text:
         parse_bytes(text)

@@ -28,3 +28,13 @@ def test_a_variable_that_holds_no_amount_of_memory_is_named(monkeypatch, name, t
     for right in ("2GiB", *(["50%", "80%free", "free"] if name == "budget" else [])):
         monkeypatch.setenv(variable, right)
         assert stated_options([name]) == {name: right}
+
+
+@pytest.mark.parametrize("name", ["allow_python", "allow-python"])
+def test_a_switch_is_on_or_off_and_nothing_else(monkeypatch, name):
+    for text, stated in {"1": {name: True}, "0": {}, "": {}}.items():
+        monkeypatch.setenv("LAYERMEM_ALLOW_PYTHON", text)
+        assert stated_options([name]) == stated
+    monkeypatch.setenv("LAYERMEM_ALLOW_PYTHON", "no")
+    with pytest.raises(InputError, match="LAYERMEM_ALLOW_PYTHON=no is neither on nor off; use LAYERMEM_ALLOW_PYTHON=1"):
+        stated_options([name])
