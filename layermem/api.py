@@ -32,6 +32,7 @@ from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch, j
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
+from layermem.utils.arguments import checked
 from layermem.utils.files import PathName
 from layermem.utils.units import FREE, bytes_of, free_share
 
@@ -82,6 +83,7 @@ def plan(
     return evaluate(job, strategy, budget, saved)
 
 
+@checked
 def compare(
     net: Source | Net | graph_net.Net | None = None,
     *,
@@ -114,6 +116,7 @@ def compare(
     return rank(evaluate_all(job, names, budget))
 
 
+@checked
 def fit(
     net: Source | None = None,
     budget: Budget = None,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import layermem
+from layermem import caffe
 from layermem.report.plan_report import PlanReport
 from layermem.schedule.program import Program
 
@@ -124,9 +125,108 @@ def test_an_invalid_path_is_refused_in_a_sentence(path):
     for call in calls:
         with pytest.raises(layermem.InputError, match="is no path of a prototxt"):
             call(path)
-    for argument in ("costs", "saved"):
-        with pytest.raises(layermem.InputError, match=r"is no path of a (costs file|saved plan)"):
-            layermem.plan(NET, **{argument: path})
+    with pytest.raises(layermem.InputError, match=r"costs cannot be .*; it takes a path or a Costs"):
+        layermem.plan(NET, costs=path)
+    with pytest.raises(layermem.InputError, match="is no path of a saved plan"):
+        layermem.plan(NET, saved=path)
+
+
+DIGITS, SOLVER = "prototxt/digits/train_val.prototxt", "prototxt/digits/solver.prototxt"
+NET_ARGUMENTS = {
+    "batch": "4", "level": "1", "stages": "abc", "inputs": {"data": 3}, "allow_python": "no", "device": 3,
+    "seed": 1.5, "keep": [3], "weights": 3, "strategy": 3, "phase": 7, "budget": [],
+}  # fmt: skip
+STEP_ARGUMENTS = {
+    "batch": 1.5, "ranks": "2", "iter_size": "2", "slices": 3, "split_weights": 3, "hints": 3, "costs": 3,
+    "spill": "a\0", "device": 3, "strategy": 3, "saved": b"a", "budget": [], "host_budget": [], "allow_python": 1,
+}  # fmt: skip
+SOLVER_ARGUMENTS = {
+    "batch": "4", "device": 3, "keep": 3, "weights": 3, "seed": "1", "iterations": 2.5, "loss_scale": [], "data": 3,
+    "snapshot": 3, "budget_file": "a\0", "log": 3, "transport": 3, "plan": 3, "measure": 3, "restart": "no", "timed": 1,
+}  # fmt: skip
+FUNCTIONS = {
+    "Net": (lambda **given: layermem.Net(DIGITS, **given).forward(), NET_ARGUMENTS),
+    "caffe.Net": (lambda **given: caffe.Net(DIGITS, caffe.TEST, **given).forward(), {"batch": "4", "level": "1"}),
+    "plan": (lambda **given: layermem.plan(DIGITS, **given), STEP_ARGUMENTS),
+    "compare": (lambda **given: layermem.compare(DIGITS, **given), {"strategies": "auto", "batch": "4"}),
+    "fit": (lambda **given: layermem.fit(DIGITS, "1MiB", **given), {"most": "3", "strategies": [3]}),
+    "deploy": (lambda **given: layermem.deploy(DIGITS, **given), {"batch": "4", "stages": 3, "inputs": 3}),
+    "Solver": (lambda **given: layermem.Solver(SOLVER, **given), SOLVER_ARGUMENTS),
+}
+
+
+@pytest.mark.parametrize(
+    "function, name", [(function, name) for function, (_, wrong) in FUNCTIONS.items() for name in wrong]
+)
+def test_an_argument_of_a_wrong_type_is_refused_in_a_sentence(function, name):
+    call, wrong = FUNCTIONS[function]
+    with pytest.raises(layermem.InputError) as caught:
+        call(**{name: wrong[name]})
+    assert len(caught.value.lines) == 1 and (";" in str(caught.value) or "choose from" in str(caught.value))
+
+
+@pytest.fixture(scope="module")
+def made():
+    """What the calls below are of, by name."""
+    with layermem.Net(DIGITS) as net, layermem.Solver(SOLVER) as solver:
+        yield {"net": net, "solver": solver, "caffe": caffe}
+
+
+WRONG_CALLS = {
+    "net.save": (("a\0b.caffemodel",), (b"x.caffemodel",), (3,)),
+    "net.load": ((3,), ("a\0b",), (b"x",)),
+    "net.share_with": ((3,), (None,)),
+    "net.forward": (("ip2",), (3,), (None, 3)),
+    "net.backward": (("ip2",), (3,), (None, 3)),
+    "net.forward_all": (("ip2",), (3,)),
+    "net.from_text": ((b"name: 'a'",), (None,)),
+    "solver.from_text": ((b"net: 'a'",), (None,)),
+    "solver.step": (("3",), (2.0,), (None,)),
+    "solver.test": (("0",), (0.0,), (7,)),
+    "solver.set_base_lr": (("0.1",), (None,)),
+    "solver.request": (("foo",), (3,)),
+    "solver.restore": ((3,), ("a\0b",)),
+    "solver.load": ((3,), ("a\0b",)),
+    "solver.add_callback": ((3,),),
+    "solver.set_parameters": ((3,), ({"ip2": 3},)),
+    "solver.net.forward": (("ip2",),),
+    "caffe.set_random_seed": (("1",), (1.5,)),
+    "caffe.set_device": (("0",), (None,)),
+    "caffe.log": ((3,),),
+}
+
+
+@pytest.mark.parametrize("call, wrong", [(call, each) for call, several in WRONG_CALLS.items() for each in several])
+def test_a_wrong_argument_of_a_method_is_refused_in_a_sentence(call, wrong, made):
+    owner, _, name = call.rpartition(".")
+    with pytest.raises(layermem.InputError) as caught:
+        getattr(eval(owner, made), name)(*wrong)
+    assert len(caught.value.lines) == 1 and (";" in str(caught.value) or "choose from" in str(caught.value))
+
+
+@pytest.mark.parametrize("name", ["base_lr", "rate"])
+def test_a_wrong_learning_rate_is_refused_in_a_sentence(name, made):
+    with pytest.raises(TypeError, match=r"cannot be '0\.1'; it takes a number"):
+        setattr(made["solver"], name, "0.1")
+
+
+def test_a_test_net_that_is_not_there_takes_no_arrays(made):
+    for index, says in (("0", "it takes a whole number"), (7, "has no test net 7; use an index below 1")):
+        with pytest.raises(layermem.InputError, match=says):
+            made["solver"].give(test=index, data=np.ones(3))
+
+
+def test_numbers_of_numpy_and_paths_are_arguments_like_any(tmp_path):
+    weights = tmp_path / "weights.npz"
+    layermem.Net(DIGITS, batch=np.int64(4), level=np.int8(0), allow_python=np.bool_(False), seed=np.uint8(1)).save(
+        weights
+    )
+    options = {"batch": np.int32(8), "iter_size": np.int16(2), "iterations": np.int64(3), "seed": np.int64(1)}
+    with layermem.Solver(SOLVER, weights=weights, **options) as solver:
+        solver.step(np.uint8(2))
+        solver.set_base_lr(np.float32(0.5))
+        solver.test(np.int64(0))
+        assert solver.iteration == 2 and solver.base_lr == 0.5
 
 
 def test_objects_print_themselves_in_a_line():

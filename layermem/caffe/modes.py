@@ -12,6 +12,7 @@ from typing import Any
 
 from layermem.backends.base import Device, get_device
 from layermem.errors import DeviceError, InputError
+from layermem.utils.arguments import checked
 from layermem.utils.environment import stated_options
 from layermem.utils.similar import did_you_mean
 
@@ -41,12 +42,14 @@ def set_mode_gpu() -> None:
     _mode = GPU
 
 
+@checked
 def set_device(device_id: int) -> None:
     """Set the number of the GPU.  layermem uses the first visible one; another number causes one warning."""
     global _number
     _number = int(device_id)
 
 
+@checked
 def set_random_seed(seed: int) -> None:
     """Set the seed of nets that are made from now on, and of solvers without a random_seed."""
     global _seed

@@ -21,6 +21,7 @@ from layermem.layers.data import FEEDS
 from layermem.layers.known_types import known_types
 from layermem.proto.schema import PHASES
 from layermem.proto.weights import is_named
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
 
@@ -31,16 +32,19 @@ class Pycaffe(net.Net):
     """The attributes of pycaffe's nets that layermem's nets lack, or compute in another way."""
 
     @exclusive
+    @checked
     def save(self, path: PathName) -> None:
         """Write the parameters to a binary .caffemodel, whatever its name; .safetensors and .npz have their formats."""
         self._write_weights(path, path if is_named(path) else "weights.caffemodel")
 
     @exclusive
+    @checked
     def save_hdf5(self, path: PathName) -> None:
         """Write the parameters to an HDF5 file."""
         self._write_weights(path, "weights.h5")
 
     @exclusive
+    @checked
     def load_hdf5(self, path: PathName) -> None:
         """Set parameters from an HDF5 file, by layer name."""
         self.load(path)

@@ -7,12 +7,14 @@ import time
 
 from layermem.errors import InputError
 from layermem.report.log import Log
+from layermem.utils.arguments import checked
 
 
 def init_log(prefix_or_level: object = "", *arguments: object) -> None:
     """Do nothing: logs are always written to standard error."""
 
 
+@checked
 def log(message: str) -> None:
     """Write a line to standard error, in the form of Caffe's log."""
     Log(sys.stderr).write(message)

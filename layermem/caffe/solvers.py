@@ -23,6 +23,7 @@ from layermem.interactive.net import Net
 from layermem.interactive.solver_net import INSTEAD, SolverNet
 from layermem.proto.read import SolverFile, read_solver
 from layermem.report.log import Log
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import exclusive, made_once
 from layermem.utils.files import PathName
 from layermem.utils.fixed import Fixed
@@ -190,10 +191,12 @@ class Solver(solver.Solver):
         self._engine.update(self.iteration)
         self.progress.iteration += 1
 
+    @checked
     def share_weights(self, net: Net) -> None:
         """Let `net` use the parameters of the solver in layers of the same names."""
         net.share_with(self.net)
 
+    @checked
     def add_callback(
         self,
         on_start: Callable[[], object] | NCCL | None = None,
@@ -208,7 +211,7 @@ class Solver(solver.Solver):
             warnings.warn(
                 "within a budget, and with iter_size 1, each parameter is updated as soon as its gradient is final: "
                 "on_gradient is called after the update, and what it writes to a diff has no effect",
-                stacklevel=2,
+                stacklevel=3,  # through `checked`
             )
         super().add_callback(on_start, on_gradient, on_iteration=on_iteration)
 

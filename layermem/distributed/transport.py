@@ -7,7 +7,7 @@ do not add numbers, because none guarantees the order of its additions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, runtime_checkable
 
 Span = tuple[int, int]  # address and number of bytes, in the memory of this process
 Message = tuple[int, Sequence[Span]]  # the other rank, and the spans whose bytes are joined
@@ -20,6 +20,7 @@ class Exchange(Protocol):
         """Return when all messages have been received, and all sent bytes may be overwritten."""
 
 
+@runtime_checkable
 class Transport(Protocol):
     """
     exchange    starts to send and to receive; every message has its counterpart of equal size in the call of the same

@@ -28,6 +28,7 @@ from layermem.proto.names import number_repeated
 from layermem.proto.outline import Unread
 from layermem.proto.read import NetFile
 from layermem.proto.schema import Message
+from layermem.utils.arguments import checked
 from layermem.utils.similar import did_you_mean
 from layermem.utils.text import shape_text
 
@@ -104,6 +105,7 @@ class NetOptions:
     noise: bool = False  # noise replaces sources of type Python, which are run for their shapes only
 
     @classmethod
+    @checked
     def of(
         cls,
         batch: int | None = None,

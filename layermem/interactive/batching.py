@@ -12,6 +12,7 @@ from layermem.errors import ArgumentError, InputError
 from layermem.interactive.blob import Array
 from layermem.interactive.inputs import as_numbers, check_names
 from layermem.interactive.views import NetViews
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import exclusive
 from layermem.utils.text import shape_text
 
@@ -20,6 +21,7 @@ class BatchedNet(NetViews):
     """A net that takes any number of items, by passes over batches: _forward_batch, _set_diffs and backward."""
 
     @exclusive
+    @checked
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **arrays: Any
     ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -44,6 +46,7 @@ class BatchedNet(NetViews):
         return tuple({name: joined(parts) for name, parts in each.items()} for each in (outs, gradients))  # type: ignore[return-value]
 
     @exclusive
+    @checked
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: Any) -> dict[str, Array]:
         """Run forward for any number of items, in batches of the net's size, of which zeros fill up the last."""
         self._check_inputs(inputs)

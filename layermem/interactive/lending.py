@@ -8,6 +8,7 @@ from layermem.errors import InputError
 from layermem.interactive.inputs import shapes_text
 from layermem.interactive.views import NetViews
 from layermem.proto.blobs import Blob as Values
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import Lock
 
 
@@ -17,6 +18,7 @@ class LendingNet(NetViews):
     _lock: Lock
     _lenders: dict[str, LendingNet]  # layer -> the net that it got its parameters from
 
+    @checked
     def share_with(self, other: LendingNet) -> None:
         """Use the parameters of `other` in layers of the same names; other layers keep theirs.
 

@@ -29,6 +29,7 @@ from layermem.interactive.weights import matched_weights
 from layermem.layers.data import FEEDS
 from layermem.planning.job import Budget
 from layermem.proto.blobs import Blob as Values
+from layermem.proto.filter import Phase
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
 from layermem.proto.weights import write_weights
@@ -41,12 +42,11 @@ from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
 from layermem.solver.planned import MOST_PLANS
 from layermem.solver.recording import Recording
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import Lock, exclusive
 from layermem.utils.files import WEIGHT_ENDINGS, PathName, check_ending
 from layermem.utils.open_file import OpenFile
 from layermem.utils.text import shape_text
-
-Weights = PathName | Sequence[PathName]
 
 
 class Net(FedNet, LendingNet):
@@ -78,12 +78,13 @@ class Net(FedNet, LendingNet):
 
     _earlier: graph_net.Net | None = None  # a net whose Python layers go on in this one
 
+    @checked
     def __init__(
         self,
         source: Source,
-        phase: str | None = None,
+        phase: Phase | None = None,
         *,
-        weights: Weights | Sequence[OpenFile] | None = None,
+        weights: PathName | Sequence[PathName | OpenFile] | None = None,
         batch: int | None = None,
         inputs: Mapping[str, Iterable[int]] | None = None,
         level: int = 0,
@@ -93,7 +94,7 @@ class Net(FedNet, LendingNet):
         host_budget: Budget = None,
         strategy: str | None = None,
         device: str | Device = "cpu",
-        keep: Iterable[str] | None = None,
+        keep: str | Iterable[str] | None = None,
         seed: int = 0,
     ):
         self._lock = Lock()  # held by methods that use the attributes below (utils/exclusive.py)
@@ -120,7 +121,8 @@ class Net(FedNet, LendingNet):
         self._make_views()
 
     @classmethod
-    def from_text(cls, text: str, phase: str | None = None, **options: Any) -> Net:
+    @checked
+    def from_text(cls, text: str, phase: Phase | None = None, **options: Any) -> Net:
         """Make the net in a prototxt `text`; the options are those of Net."""
         return cls(read_net_text(text), phase, **options)
 
@@ -181,6 +183,7 @@ class Net(FedNet, LendingNet):
     # -- running ---------------------------------------------------------------------------------------------------
 
     @exclusive
+    @checked
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:
@@ -215,6 +218,7 @@ class Net(FedNet, LendingNet):
         return {name: np.array(self.blobs[name].data) for name in dict.fromkeys(names)}
 
     @exclusive
+    @checked
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: Any
     ) -> dict[str, Array]:
@@ -375,6 +379,7 @@ class Net(FedNet, LendingNet):
     # -- parameters ------------------------------------------------------------------------------------------------
 
     @exclusive
+    @checked
     def save(self, path: PathName) -> None:
         """Write the parameters to a weight file, in the format of its name: .caffemodel, .h5, .safetensors or .npz."""
         check_ending(path, WEIGHT_ENDINGS, "a weight file")
@@ -388,6 +393,7 @@ class Net(FedNet, LendingNet):
         write_weights(path, net.name, layers, net.names_in_file, form=form)
 
     @exclusive
+    @checked
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; other layers keep theirs.
 
@@ -432,6 +438,7 @@ class Net(FedNet, LendingNet):
         self._shapes[name] = shape
 
     @exclusive
+    @checked
     def reshape(self, **shapes: Sequence[int]) -> None:
         """Give inputs other shapes (NCHW), here or before by net.blobs[name].reshape; all blobs follow.
 

@@ -17,6 +17,7 @@ from layermem.solver.jobs import StepOptions
 from layermem.solver.rules import learning_rate
 from layermem.solver.run_options import RunOptions
 from layermem.solver.training import Training
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import made_once
 from layermem.utils.files import PathName
 from layermem.utils.fixed import Fixed
@@ -49,6 +50,7 @@ interrupted  whether a signal or request("stop") ended solve()
         super().__init__(file, net, step, run)
 
     @classmethod
+    @checked
     def from_text(cls, text: str, **options: Any) -> Solver:
         """Make the solver in a prototxt `text`; the options are those of Solver."""
         return cls(read_solver_text(text), **options)
@@ -81,6 +83,7 @@ interrupted  whether a signal or request("stop") ended solve()
         return float(self.param.base_lr)
 
     @base_lr.setter
+    @checked
     def base_lr(self, value: float) -> None:
         self.set_base_lr(value)
 
@@ -90,6 +93,7 @@ interrupted  whether a signal or request("stop") ended solve()
         return float(learning_rate(self.param, self.iteration))
 
     @rate.setter
+    @checked
     def rate(self, value: float) -> None:
         if not self.rate:
             raise InputError(
@@ -114,6 +118,7 @@ interrupted  whether a signal or request("stop") ended solve()
 
     # -- callbacks -----------------------------------------------------------------------------------------------------
 
+    @checked
     def add_callback(
         self,
         on_start: Callable[[], object] | None = None,

@@ -24,6 +24,7 @@ from layermem.report.plan_report import PlanReport
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds
 from layermem.solver.planned import Planned
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import exclusive
 
 INSTEAD = "use solver.step(1), or a layermem.Net of its own with net.share_with(solver.net)"
@@ -76,6 +77,7 @@ class SolverNet(Net):
         return self._engine.runner.measured_peak_bytes
 
     @exclusive
+    @checked
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
@@ -32,7 +33,7 @@ from layermem.utils.files import PathName, check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
 from layermem.utils.units import FREE, aligned, bytes_of, free_share
 
-Budget = int | float | str | None  # as users write it; None is no limit
+Budget = Annotated[int | float | str | None, "checked by bytes_of"]  # as users write it; None is no limit
 AUTO, OFF = "auto", "off"  # words of users for slices and for split weights; any other text names them
 
 
@@ -237,7 +238,7 @@ def resolve_costs(costs: Costs | PathName | None, device: str, gpu: TargetGpu | 
     """`costs`, or the costs in a file; if it is None, the model of the device with this title and of this GPU."""
     if costs is None:
         return model_costs(device, gpu)
-    return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "costs file")), device, gpu)
+    return costs if isinstance(costs, Costs) else read_costs(Path(check_path(costs, "cost file")), device, gpu)
 
 
 def title_of(net: Net) -> str:

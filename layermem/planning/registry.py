@@ -141,6 +141,8 @@ def as_entry(choice: Choice) -> StrategyEntry:
         return get_strategy(choice)
     if isinstance(choice, Plan):
         return StrategyEntry(SAVED_PLAN, "a plan that was made before", _fixed(choice))
+    if not callable(choice):
+        raise InputError(f"{choice!r} is no strategy; give a name ({', '.join(STRATEGIES)})")
     return StrategyEntry(getattr(choice, "__name__", "unnamed"), "a strategy without an entry", choice)
 
 

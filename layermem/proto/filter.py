@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 from layermem.errors import InputError
 from layermem.proto.read import NetFile
 from layermem.proto.schema import PHASES, Message, NetParameter, NetState
 
+Phase = Annotated[str, "checked by phase_number"]  # as users write it
 
-def phase_number(phase: str) -> int:
+
+def phase_number(phase: Phase) -> int:
     """The number of a phase by its name, in capitals or not."""
-    if phase.upper() not in PHASES:
-        raise InputError(f"unknown phase '{phase}' (choose from {', '.join(PHASES)})")
-    return PHASES[phase.upper()]
+    name = phase.upper() if isinstance(phase, str) else ""
+    if name not in PHASES:
+        raise InputError(f"unknown phase {phase!r} (choose from {', '.join(PHASES)})")
+    return PHASES[name]
 
 
 def filter_net(net: NetFile, phase: str | int, level: int = 0, stages: Sequence[str] = ()) -> NetFile:

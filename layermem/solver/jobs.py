@@ -6,7 +6,7 @@ graphs   train step, updates (only where gradients are held: over several steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from layermem.solver.build import Nets, check_keep, gradient_globs, kept_names, 
 from layermem.solver.rules import rule_of
 from layermem.solver.sharing import check_keep_shareable, ranks_of, ranks_of_net
 from layermem.solver.spill_rates import resolve_spill
+from layermem.utils.arguments import check_fields, checked
 from layermem.utils.files import PathName
 
 MakersFor = Callable[[Device], GraphMakers]
@@ -81,8 +82,12 @@ class StepOptions:
     keep: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()  # versions of blobs that a net in TEST copies to the host beside its outputs
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
-    def of(cls, keep: str | Sequence[str] = (), **options: Any) -> StepOptions:
+    @checked
+    def of(cls, keep: str | Iterable[str] = (), **options: Any) -> StepOptions:
         """Make the options from a user's arguments; `keep` may be a single name."""
         return cls(keep=(keep,) if isinstance(keep, str) else tuple(keep), **options)
 

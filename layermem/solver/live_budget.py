@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from layermem.errors import InputError
 from layermem.planning.job import Budget
-from layermem.utils.files import PathName
+from layermem.utils.files import PathName, check_path
 from layermem.utils.free_memory import memory_pressure
 from layermem.utils.input_files import read_lines
 from layermem.utils.units import FREE
@@ -91,7 +91,7 @@ class BudgetFile:
     """A file whose text is a budget.  It may be replaced at any time, vanish, or be wrong."""
 
     def __init__(self, path: PathName):
-        self.path = os.fspath(path)
+        self.path = os.fspath(check_path(path, "budget file"))
         self._state: object = None
         self._said = ""  # text or error at the last look
 

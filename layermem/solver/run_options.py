@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 from layermem.distributed.transport import Transport
 from layermem.report.events import Event
+from layermem.utils.arguments import check_fields, checked
 from layermem.utils.files import PathName
 
 
@@ -50,7 +53,14 @@ class RunOptions:
     log: Callable[[Event], None] | None = None
     transport: Transport | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
-    def of(cls, weights: str | Sequence[str] = (), **options: Any) -> RunOptions:
-        """Make the options from a user's arguments; `weights` may be a string of names separated by commas."""
-        return cls(weights=tuple(weights.split(",") if isinstance(weights, str) else weights), **options)
+    @checked
+    def of(cls, weights: PathName | Sequence[PathName] = (), **options: Any) -> RunOptions:
+        """Make the options from a user's arguments; `weights` may be one path, or a string of them separated by
+        commas."""
+        names = weights.split(",") if isinstance(weights, str) else weights
+        names = (names,) if isinstance(names, PathLike) else names
+        return cls(weights=tuple(os.fspath(name) for name in names), **options)

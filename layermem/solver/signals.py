@@ -24,6 +24,7 @@ from layermem.utils.early_signals import deliver
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # a handler for signal.signal
 EFFECTS = ("stop", "snapshot", "none", "budget")
+REQUESTS = tuple(each for each in EFFECTS if each != "none")
 
 
 class Requests:
@@ -38,6 +39,8 @@ class Requests:
         self._agreed: set[str] = set() if size > 1 else self._own
 
     def add(self, what: str) -> None:
+        if what not in REQUESTS:
+            raise InputError(f"no request '{what}' (choose from {', '.join(REQUESTS)})")
         self._own.add(what)
 
     def __contains__(self, what: object) -> bool:

@@ -23,7 +23,7 @@ from layermem.backends.base import Device
 from layermem.planning.costs import as_written
 from layermem.planning.kept_costs import keep_spill, read_spill, spill_path
 from layermem.planning.spill import Spill, file_system_of
-from layermem.utils.files import PathName
+from layermem.utils.files import PathName, check_path
 from layermem.utils.steps import report_step
 from layermem.utils.stopwatch import seconds_since
 from layermem.utils.units import format_bytes
@@ -42,7 +42,7 @@ def resolve_spill(folder: PathName | None, device: Device, *, again: bool = Fals
         return None
     device.check_spill()
     try:
-        file_system = file_system_of(folder)
+        file_system = file_system_of(check_path(folder, "spill folder"))
     except OSError as error:
         raise spill_error(BLOCK_BYTES, os.fspath(folder), error.strerror or str(error)) from None
     kept, path = None if again else read_spill(file_system), spill_path(file_system)

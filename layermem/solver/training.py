@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from layermem.solver.run_options import RunOptions
 from layermem.solver.signals import Requests, Signals
 from layermem.solver.snapshot import Snapshot, is_due, is_due_at_end
 from layermem.solver.spill_rates import resolve_spill
+from layermem.utils.arguments import checked
 from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
 from layermem.utils.seeds import key_of
@@ -131,6 +132,7 @@ class Training(Planned):
         self.log(events.Finished(self.iteration, self.interrupted))
 
     @exclusive
+    @checked
     def step(self, count: int) -> None:
         """Run `count` iterations, fewer after a request to stop or at the end of the solver's patience."""
         if count < 0:
@@ -160,15 +162,14 @@ class Training(Planned):
                 return
 
     @exclusive
+    @checked
     def test(self, index: int = 0) -> dict[str, np.ndarray] | None:
         """Return the means of the outputs of test net `index`, by name, over test_iter batches; None after a stop
         request.
 
         The means are float64, though each batch is float32: sums of thousands of batches stay exact.
         """
-        if not 0 <= index < len(self.nets.tests):
-            what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
-            raise InputError(what, path=str(self.file.path))
+        self._number_of(index)
         self.log(events.Testing(self.iteration, index))
         result = self._engine.test(index, self._stopping, self._requests)
         if result is None:
@@ -177,6 +178,14 @@ class Training(Planned):
         self.log(events.Tested(self.iteration, index, outputs, loss if self.param.test_compute_loss else None))
         return {output.name: output.values for output in outputs}
 
+    def _number_of(self, index: int) -> int:
+        """The number of test net `index` among all nets; InputError if there is none."""
+        if not 0 <= index < len(self.nets.tests):
+            what = f"has no test net {index}; use an index below {len(self.nets.tests)}"
+            raise InputError(what, path=str(self.file.path))
+        return 1 + index
+
+    @checked
     def request(self, what: str) -> None:
         """Request "stop" or "snapshot" of all ranks after this iteration, or another look at the "budget" before the
         next; safe in signal handlers and threads."""
@@ -205,6 +214,7 @@ class Training(Planned):
     def graphs(self) -> tuple[Graph, ...]:
         return self.job.graphs
 
+    @checked
     def set_base_lr(self, base_lr: float) -> None:
         """Replace the solver's base_lr from the next iteration on; the policy applies to it.  Snapshots keep it.
 
@@ -328,6 +338,7 @@ class Training(Planned):
         return self._engine.parameters.layers()
 
     @exclusive
+    @checked
     def set_parameters(self, layers: Mapping[str, Sequence[np.ndarray]]) -> None:
         """Set parameters by layer name, in Caffe's shapes; other layers keep theirs."""
         values, unknown = self._engine.parameters.match_layers(layers)
@@ -337,6 +348,7 @@ class Training(Planned):
         self.progress.saved_at = None
 
     @exclusive
+    @checked
     def load(self, path: PathName) -> None:
         """Set parameters from a weight file, by layer name; layers of the file that are not in the net are ignored."""
         try:
@@ -353,13 +365,14 @@ class Training(Planned):
             self._note(f"{path} has no layer of this net; all parameters keep their initial values")
 
     @exclusive
-    def give(self, layer: str | None = None, *arrays: np.ndarray, test: int | None = None, **tops: np.ndarray) -> None:
+    @checked
+    def give(self, layer: str | None = None, *arrays: Any, test: int | None = None, **tops: Any) -> None:
         """Set the arrays of an Input or MemoryData layer of the train net, or of test net `test`: one for each top.
         Without a layer, those of several by the names of their tops: give(data=x, label=y).
 
         An array holds whole batches along its first axis, no shorter last one; iterations read them cyclically.
         """
-        index, feeds = 0 if test is None else 1 + test, self._engine.open_feeds
+        index, feeds = 0 if test is None else self._number_of(test), self._engine.open_feeds
         for name, of_layer in feeds.by_layer(index, layer, arrays, tops).items():
             feeds.give(index, name, of_layer)
 
@@ -392,6 +405,7 @@ class Training(Planned):
         return path
 
     @exclusive
+    @checked
     def restore(self, path: PathName) -> None:
         """Resume from a snapshot, with the bits of an uninterrupted run; nothing changes if it does not fit."""
         self.group.agree(lambda: self._restore(path))

@@ -48,8 +48,8 @@ def write_atomically(path: PathName, content: Content) -> None:
 
 def check_path(path: object, what: str) -> PathName:
     """Return `path`; InputError unless it is a path of a `what`.  (An integer would be taken for an open file.)"""
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"{path!r} is no path of a {what}; give a string or a pathlib.Path")
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise InputError(f"{path!r} is no path of a {what}; give a string or a pathlib.Path, without a zero byte")
     return path
 
 
@@ -111,6 +111,7 @@ def write_together(files: Sequence[tuple[PathName, Content]]) -> None:
     outputs: list[_Replacement | _Stream] = []
     try:
         for path, content in files:
+            check_path(path, "file")
             output = _output_of(path)
             outputs.append(output)
             with _named(output):
@@ -135,9 +136,8 @@ def _output_of(path: PathName) -> _Replacement | _Stream:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return _Replacement(path, Path(os.path.realpath(path)))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be written: {reason}; use another path", path=os.fsdecode(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}; use another path", path=os.fsdecode(path)) from None
     target = Path(os.path.realpath(path))
     named = re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d+)", os.path.abspath(os.fsdecode(path)))
     for number in [int(named[1])] if named else [1, 2]:

@@ -63,6 +63,12 @@ def test_each_list_has_those_that_declare_themselves_for_it_by_priority(empty):
     assert names(single_strategies()) == ["hidden", "shown", "plain", "copies"]
 
 
+@pytest.mark.parametrize("choice", [3, ["auto"]])
+def test_a_choice_of_another_type_is_refused(choice):
+    with pytest.raises(InputError, match="is no strategy; give a name "):
+        as_entry(choice)
+
+
 def test_a_choice_may_be_a_name_an_entry_a_saved_plan_or_a_function(empty):
     make = register("mine")
     entry = get_strategy("mine")

@@ -102,3 +102,9 @@ def test_several_ranks_obey_what_one_of_them_has_sent_to_all():
         assert "snapshot" in requests
         requests.discard("snapshot")
         assert "snapshot" not in requests and not requests.pending
+
+
+def test_a_request_that_does_not_exist_is_refused():
+    for what in ("none", "explode"):
+        with pytest.raises(InputError, match=rf"no request '{what}' \(choose from stop, snapshot, budget\)"):
+            signals.Requests().add(what)
