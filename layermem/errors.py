@@ -88,6 +88,11 @@ def input_error_of(kind: Any) -> type[InputError]:
     return made
 
 
+def not_copyable(what: str, advice: str) -> InputError:
+    """The error of __reduce__ of an object that owns memory or threads."""
+    return input_error_of(TypeError)(f"{what} cannot be copied or pickled; {advice}")
+
+
 def _reduced(error: InputError) -> tuple[Any, ...]:
     """Let another process restore the error as an InputError, since it may not have the other class."""
     own = ("what", "path", "line", "layer", "is_agreed", "is_reported")

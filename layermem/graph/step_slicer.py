@@ -127,6 +127,11 @@ class StepSlicer:
         self._banded: dict[tuple[Bands, ...], list[BandedWeights]] = {}
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process gets: the steps without slices, since it cannot make others."""
+        made = {name: getattr(self, name) for name in ("net", "whole", "beside", "of_one_machine")}
+        return {**made, "_makers": None, "_sliced": {}}
+
     @cached_property
     def of_one_machine(self) -> Graph:
         """The step without slices, before ranks share it: costs are measured with it."""
@@ -148,6 +153,8 @@ class StepSlicer:
     def graphs(self, slices: Slices) -> tuple[Graph, ...]:
         """All graphs, with the step in `slices`; InputError, with the layer and its line, if that is not possible."""
         if slices not in self._sliced:
+            if self._makers is None:
+                raise InputError("a plan of another process has no steps in other slices; plan the net here")
             try:
                 self._sliced[slices] = self._stored(self._makers.for_rank(self._graphs(slices)))
             except InputError as error:

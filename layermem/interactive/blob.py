@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from layermem.errors import InputError, input_error_of
+from layermem.errors import InputError, not_copyable
 from layermem.utils.fixed import refusal
 from layermem.utils.similar import did_you_mean
 from layermem.utils.text import count_text
@@ -84,10 +84,7 @@ class Blob(ABC):
             raise InputError(f"blob '{self.name}' is no input of the net, so its shape follows; reshape an input")
 
     def __reduce__(self) -> NoReturn:
-        raise input_error_of(TypeError)(
-            f"blob '{self.name}' is memory of its net and cannot be copied or pickled; copy its values: "
-            "numpy.array(blob.data)"
-        )
+        raise not_copyable(f"blob '{self.name}' of a net", "copy its values: numpy.array(blob.data)")
 
     def __repr__(self) -> str:
         return f"<Blob '{self.name}': {'x'.join(map(str, self.shape)) or 'scalar'}>"

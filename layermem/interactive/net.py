@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from layermem.backends.base import Device
-from layermem.errors import InputError
+from layermem.errors import InputError, not_copyable
 from layermem.graph import net as graph_net
 from layermem.graph.layer_ranges import LayerRange
 from layermem.graph.net import NetOptions
@@ -422,6 +422,10 @@ class Net(FedNet, LendingNet):
         if self._feeds is not None:
             self._feeds.close()
         self._feeds = self._session = self._passes = None
+
+    def __reduce__(self) -> NoReturn:
+        advice = "save its weights with net.save(path), and make another from its prototxt with weights=path"
+        raise not_copyable(f"net '{self.name}' owns its memory and", advice)
 
     def __enter__(self) -> Net:
         return self

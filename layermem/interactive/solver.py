@@ -6,9 +6,9 @@ source  pycaffe's Solver, _caffe.cpp
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from layermem.errors import InputError
+from layermem.errors import InputError, not_copyable
 from layermem.graph.net import NetOptions
 from layermem.interactive.solver_net import SolverNet
 from layermem.planning.job import Budget
@@ -57,6 +57,10 @@ interrupted  whether a signal or request("stop") ended solve()
 
     def __repr__(self) -> str:
         return f"<Solver: {self.nets.train.name}, {self.param.type}, iteration {self.iteration} of {self.max_iter}>"
+
+    def __reduce__(self) -> NoReturn:
+        advice = "save it with solver.snapshot(), and make another from its prototxt with snapshot=path"
+        raise not_copyable(f"the solver of net '{self.nets.train.name}' owns its memory and", advice)
 
     @property
     def iter(self) -> int:

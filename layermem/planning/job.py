@@ -62,6 +62,11 @@ class Job:
     auto_bands: bool = False
     ranks: Ranks = field(default_factory=Ranks)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process gets: all but the caches of planners, and without a device to ask for free bytes."""
+        caches = ("arena", "train_arena", "less_fused")
+        return {**{name: value for name, value in vars(self).items() if name not in caches}, "free_bytes": None}
+
     def __repr__(self) -> str:
         return f"<Job: {self.title} on {self.graphs[0].device}, {len(self.graphs)} graphs>"
 

@@ -63,6 +63,10 @@ class UserLayer:
         self.bottom, self.top = BlobList("bottom"), BlobList("top")
         self._ahead: list[Array] | None = None  # the tops of the next forward, where `run_ahead` has made them
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets, as part of a plan: all but the user's object, whose class it may not have."""
+        return {**vars(self), "instance": None}
+
     @property
     def top_shapes(self) -> list[Shape]:
         return [each.shape for each in self.top]

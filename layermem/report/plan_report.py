@@ -122,6 +122,10 @@ class PlanReport:
     search: BudgetSearch | None = None
     found_for_bytes: int | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process gets: all but the search, which is made anew where it is needed."""
+        return {**vars(self), "search": None}
+
     def __repr__(self) -> str:
         fits = "" if self.feasible else f", over the budget of {format_bytes(self.budget_bytes or 0)}"
         numbers = f"peak {format_bytes(self.peak_bytes)}, {format_seconds(self.seconds)} per step"

@@ -79,6 +79,10 @@ class Files:
         self._open: dict[str, OpenFile] = {}
         self._identities: dict[str, tuple[int, ...]] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process gets, which opens the files itself."""
+        return {**vars(self), "_open": {}}
+
     def read_bytes(self, path: PathName, *, what: str, limit: int) -> bytes:
         """Read a file as input_files.read_bytes() does, with the content that it had when it was first opened."""
         name = self._absolute(path)

@@ -1,6 +1,7 @@
 """What a net shows cannot be changed: an assignment that would have no effect is an error that says what has one."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -61,3 +62,16 @@ def test_a_copy_of_a_blob_would_be_the_same_memory_and_is_refused(name):
     net = layermem.Net.from_text(NETS["chain"])
     with pytest.raises(TypeError, match=r"cannot be copied or pickled; copy its values: numpy.array\(blob.data\)"):
         copy.deepcopy(getattr(net, name))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_net_or_solver_that_owns_memory_is_not_copied(copied, tmp_path):
+    net, solver = layermem.Net.from_text(NETS["chain"]), layermem.Solver(solver_file("chain", tmp_path))
+    for made, advice in (
+        (net, r"net 'net' owns its memory and cannot be copied or pickled; save its weights with net.save\(path\)"),
+        (solver.net, r"save its weights with net.save\(path\), and make another from its prototxt with weights=path"),
+        (solver, r"save it with solver.snapshot\(\), and make another from its prototxt with snapshot=path"),
+    ):
+        with pytest.raises(TypeError, match=advice) as caught:
+            copied(made)
+        assert isinstance(caught.value, InputError)

@@ -1,9 +1,15 @@
 """Plans, minimums and refusals of strategies for a job."""
 
+import copy
+import pickle
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 
+import layermem
 from layermem.backends.base import get_device
 from layermem.errors import BudgetError, InputError
 from layermem.graph.net import Net
@@ -16,9 +22,11 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
 from layermem.schedule.arena_planner import ArenaPlanner
+from layermem.schedule.text import text
 from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import aligned
 from tests.nets import NETS
+from tests.python_layers.modules import net_of
 
 REFERENCE = get_device("reference")
 COSTS = model_costs("reference")
@@ -114,3 +122,61 @@ def test_a_saved_plan_that_offloads_more_than_the_host_budget_is_refused_by_itse
     with pytest.raises(BudgetError, match=r"^host budget 256 B is below") as caught:
         evaluate(job, plan=found.program.train.plan)
     assert caught.value.host and caught.value.minimum_bytes == found.program.host_bytes > 256
+
+
+DIGITS, SOLVER = "prototxt/digits/train_val.prototxt", "prototxt/digits/solver.prototxt"
+MAKERS = {  # of reports in another process
+    "a net": (layermem.plan, (DIGITS,), {"budget": "50%"}),
+    "a solver": (layermem.plan, (), {"solver": SOLVER}),
+    "slices": (layermem.plan, (DIGITS,), {"budget": "35%", "slices": "auto"}),
+    "ranks": (layermem.plan, (DIGITS,), {"ranks": 2}),
+    "a refusal": (layermem.plan, (DIGITS,), {"budget": "10%", "strategy": "liveness"}),
+    "16 bits": (layermem.plan, (DIGITS,), {"device": get_device("cpu", storage="bf16")}),
+    "several": (layermem.compare, (DIGITS,), {"strategies": ["auto", "liveness"], "budget": "50%"}),
+    "a fit": (layermem.fit, (DIGITS, "1MiB"), {"strategies": ["liveness"], "most": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield lambda call, *arguments, **options: pool.submit(call, *arguments, **options).result()
+
+
+def reports_in(result):
+    several = result if isinstance(result, list) else [result]
+    return [getattr(each, "report", each) for each in several]
+
+
+@pytest.mark.parametrize(("call", "arguments", "options"), MAKERS.values(), ids=MAKERS)
+def test_a_report_of_another_process_says_the_same(elsewhere, call, arguments, options):
+    pairs = zip(
+        reports_in(call(*arguments, **options)), reports_in(elsewhere(call, *arguments, **options)), strict=True
+    )
+    for here, sent in pairs:
+        assert str(sent) == str(here) and sent.program.plan == here.program.plan
+        assert [text(each) for each in sent.program.schedules] == [text(each) for each in here.program.schedules]
+        assert (sent.minimum_bytes, sent.bound_seconds) == (here.minimum_bytes, here.bound_seconds)
+        assert sent.job.baseline_bytes == here.job.baseline_bytes and repr(sent) == repr(here)
+        if here.refusal is not None:
+            with pytest.raises(BudgetError, match="--slices"):
+                here.feasible_program()
+            with pytest.raises(BudgetError, match="is below the minimum of 'liveness'"):
+                sent.feasible_program()
+
+
+def test_a_copied_report_makes_no_steps_in_other_slices():
+    report = copy.deepcopy(layermem.plan(DIGITS))
+    with pytest.raises(InputError, match="has no steps in other slices; plan the net here"):
+        report.job.with_slices("whole/4")
+
+
+def test_a_report_takes_neither_open_files_nor_objects_of_a_user_along(tmp_path, monkeypatch):
+    path = tmp_path / "net.prototxt"
+    path.write_text(net_of(tmp_path))
+    report = layermem.plan(path, allow_python=True)
+    pickled = pickle.dumps(report)
+    for module in [name for name in sys.modules if name.startswith("user_layers_")]:
+        monkeypatch.delitem(sys.modules, module)  # as in a process that never ran the code
+    sent = pickle.loads(pickled)
+    assert str(sent) == str(report) and sent.job.nets[0].file.files._open == {}
