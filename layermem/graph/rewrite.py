@@ -33,7 +33,7 @@ from layermem.graph.ops import BACKWARD, DIFF, FORWARD, SLICE, STASH, UPDATE, Bu
 from layermem.layers.activation import bits
 from layermem.ops import (
     CONV_MOMENTS,
-    DGRAD_SUMS,
+    DGRAD_SUMS_FUSION,
     MASKED_DGRAD,
     NARROW,
     NORM_OPERANDS,
@@ -266,7 +266,9 @@ RULES = (
         alone=True,
     ),
     Rule(CONV_MOMENTS, _is_plain_conv, lambda op: op.step == "forward" and _is_norm(op), "x0", _leave_moments),
-    Rule(DGRAD_SUMS, _is_dgrad, lambda op: op.step == "backward" and _is_norm(op), "dy0", _leave_sums, early=True),
+    Rule(
+        DGRAD_SUMS_FUSION, _is_dgrad, lambda op: op.step == "backward" and _is_norm(op), "dy0", _leave_sums, early=True
+    ),
     Rule(
         UPDATES,
         lambda op: isinstance(op.record, InnerProduct) and op.step == "wgrad",

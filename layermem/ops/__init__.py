@@ -27,7 +27,7 @@ from layermem.ops.base import (
 from layermem.ops.communication import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares
 from layermem.ops.convolution import (
     CONV_MOMENTS,
-    DGRAD_SUMS,
+    DGRAD_SUMS_FUSION,
     MASKED_DGRAD,
     MOMENTS_ROWS,
     NORM_OPERANDS,

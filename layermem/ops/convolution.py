@@ -18,7 +18,7 @@ from layermem.ops.frames import image_frames, maps_frames, outer_taps
 
 MASKED_DGRAD = "Conv.dgrad+relu"  # in Device.fusions: dgrad may read bottom_mask
 CONV_MOMENTS = "Conv.forward+moments"  # forward may write moments
-DGRAD_SUMS = "Conv.dgrad+sums"  # dgrad may write norm_sums
+DGRAD_SUMS_FUSION = "Conv.dgrad+sums"  # dgrad may write norm_sums
 MOMENTS_ROWS = 128  # pixels per unit of moments, and of norm_sums
 # Roles of the operands that norm_sums needs.
 NORM_OPERANDS = ("norm_x", "norm_mean", "norm_inv_std", "norm_factor", "norm_bias")

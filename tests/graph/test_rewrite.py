@@ -12,7 +12,7 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, diff_buffer, forward_graph, train_graph
 from layermem.graph.validate import violations
-from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD, NORM_OPERANDS
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS_FUSION, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.partition_choices import CHOICES
 from layermem.planning.pipeline import compile
@@ -73,8 +73,8 @@ def test_a_step_may_do_without_those_that_need_an_input_early_and_without_all():
     text = DATA + conv("a", "data", 8, 3) + relu("a") + conv("b", "a", 8, 3) + norm("b") + conv("c", "b", 8, 3)
     graph = graph_of(text + LOSS % "c")
     less = graph.less_fused
-    assert graph.not_fused == () and less.not_fused == (DGRAD_SUMS,)
-    assert less.less_fused.not_fused == (MASKED_DGRAD, DGRAD_SUMS, CONV_MOMENTS)
+    assert graph.not_fused == () and less.not_fused == (DGRAD_SUMS_FUSION,)
+    assert less.less_fused.not_fused == (MASKED_DGRAD, DGRAD_SUMS_FUSION, CONV_MOMENTS)
     assert less.less_fused.less_fused is None
     plain = train_graph(net_of(text + LOSS % "c"), CudaDevice(), SGD)
     assert less.less_fused.ops == plain.ops and less.less_fused.buffers == plain.buffers
@@ -199,7 +199,7 @@ def test_other_gradients_are_read_for_their_sums(text):
 
 
 def test_the_batch_norm_has_no_workspace_for_sums():
-    graphs = [graph_of(THREE, device) for device in (without(DGRAD_SUMS), CudaDevice())]
+    graphs = [graph_of(THREE, device) for device in (without(DGRAD_SUMS_FUSION), CudaDevice())]
     before, after = (
         next(op for op in graph.ops if op.name.startswith("a_bn") and op.step == "backward") for graph in graphs
     )

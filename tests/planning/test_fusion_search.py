@@ -9,7 +9,7 @@ from layermem import api
 from layermem.cli.run_job import plan_key
 from layermem.errors import InputError
 from layermem.nets import resnet
-from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, MASKED_DGRAD
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS_FUSION, MASKED_DGRAD
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.fitting import find_fit
@@ -18,8 +18,8 @@ from layermem.report.records import start_record
 from layermem.report.summary import plan_values, summary
 
 NET = read_net_text(str(resnet.cifar(8, 8, 8)))  # a block of each of three widths
-ALL = (MASKED_DGRAD, DGRAD_SUMS, CONV_MOMENTS)
-SUMS = (DGRAD_SUMS,)  # those that need an input earlier
+ALL = (MASKED_DGRAD, DGRAD_SUMS_FUSION, CONV_MOMENTS)
+SUMS = (DGRAD_SUMS_FUSION,)  # those that need an input earlier
 
 
 @pytest.fixture(scope="module")

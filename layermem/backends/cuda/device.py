@@ -40,7 +40,7 @@ from layermem.errors import CudaUnavailable, InputError
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.ops import (
     CONV_MOMENTS,
-    DGRAD_SUMS,
+    DGRAD_SUMS_FUSION,
     FP32,
     JOINED_UPDATES,
     MASKED_DGRAD,
@@ -63,7 +63,7 @@ from layermem.utils.units import format_bytes
 
 FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
-           CONV_MOMENTS, DGRAD_SUMS, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
+           CONV_MOMENTS, DGRAD_SUMS_FUSION, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # size of the messages that make NCCL open its connections
@@ -102,7 +102,7 @@ class CudaDevice(Device):
             self.planned_spec.peak(precision)  # InputError without such tensor cores
         self.nccl: Nccl | None = None
         self.nccl_bytes = 0  # bytes of the GPU's memory that NCCL has taken, outside of the arena
-        self.says = True  # whether this process, of all ranks on its host, reports slow work
+        self.reports_progress = True  # whether this process, of all ranks on its host, reports slow work
 
     shares_host_memory = False
     has_streams = True
@@ -166,7 +166,7 @@ class CudaDevice(Device):
         number = hosts[: transport.rank].count(hosts[transport.rank])
         if "driver" not in vars(self):
             self.index = number % max(1, Group(transport).agree(gpu_count))
-        self.says = number == 0
+        self.reports_progress = number == 0
         if self.transport != "nccl" or self.nccl is not None:
             return
         group = Group(transport)
@@ -381,7 +381,7 @@ class CudaDevice(Device):
         return self.driver.copy_in(target.address, source, H2D)
 
     def load(self) -> None:
-        self.driver.load(says=self.says)
+        self.driver.load(reports_progress=self.reports_progress)
 
     def bind_guard(self, call: Bound, what: str, watched: Sequence[tuple[str, Memory]]) -> Bound:
         """Return `call` itself, which only starts work; writes after the arena's end show in its measured bytes."""

@@ -79,7 +79,7 @@ def test_missing_images_are_compiled_once_at_the_same_time_and_one_line_says_so(
 
 def test_where_one_does_not_report_nothing_is_said(here, tmp_path, capsys):
     here()
-    ahead.compile_missing(["activation"], "90", says=False)
+    ahead.compile_missing(["activation"], "90", reports_progress=False)
     assert capsys.readouterr().err == "" and begun(tmp_path) == ["activation"]
 
 

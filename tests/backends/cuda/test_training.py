@@ -15,7 +15,7 @@ from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.rewrite import rewrite
 from layermem.graph.train import UpdateRule, train_graph
-from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, JOINED_UPDATES, MASKED_DGRAD, NARROW
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS_FUSION, JOINED_UPDATES, MASKED_DGRAD, NARROW
 from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
@@ -238,7 +238,7 @@ def test_relus_and_moments_in_the_epilogues_of_products_change_no_bit_under_any_
     cuts = ["..c_relu/2", "..one_relu/4", "p..two_relu/2", "..b/2", "whole/2"]
     jobs += [{**job, "slices": cut, "strategy": "nested"} for cut in cuts]
     jobs += [{**job, "slices": cut, "strategy": "hybrid"} for cut in cuts[::2]]
-    every = [MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS]
+    every = [MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS_FUSION]
     apart = [*([fusion] for fusion in every), every]
     jobs += [{**job, "without": fusions, "strategy": "recompute"} for fusions in apart]
     reference, *answers = trained([{**job, "device": "reference"}, *jobs], streams="random")
@@ -261,7 +261,9 @@ def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_k
     job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
     ways = [{"strategy": strategy, "poison": True} for strategy in KINDS]
     ways += [{"strategy": "hybrid", "slices": cut, "part_bytes": 1} for cut in (None, "p..two_relu/2", "..b/2")]
-    ways += [{"strategy": "nested", "without": fusions} for fusions in ([CONV_MOMENTS], [CONV_MOMENTS, DGRAD_SUMS])]
+    ways += [
+        {"strategy": "nested", "without": fusions} for fusions in ([CONV_MOMENTS], [CONV_MOMENTS, DGRAD_SUMS_FUSION])
+    ]
     reference, *answers = trained([{**job, "device": "reference"}, *({**job, **way} for way in ways)], streams="random")
     for answer in answers:
         same_numbers(answer, reference, 0.02)

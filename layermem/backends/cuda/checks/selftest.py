@@ -41,14 +41,14 @@ from layermem.graph.net import Net
 from layermem.graph.ops import DATA, DIFF, PARAMETER, Graph, Op
 from layermem.graph.step_slicer import GraphMakers, StepSlicer
 from layermem.graph.train import MOMENTUM, train_graph
-from layermem.ops import CONV_MOMENTS, DGRAD_SUMS, Conv, OpRecord, ReadsLabels
+from layermem.ops import CONV_MOMENTS, DGRAD_SUMS_FUSION, Conv, OpRecord, ReadsLabels
 from layermem.planning.partition_choices import CHOICES
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
 
 Array = npt.NDArray[Any]
 
-FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS}  # fusions that the reference runs, or a pair of its ops
+FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS_FUSION}  # fusions that the reference runs, or a pair of its ops
 CONTEXT = StepContext(
     seed=1,
     step=0,
@@ -385,7 +385,7 @@ def say(**line: object) -> None:
 def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: list[str], wrong: list[str]) -> None:
     """Judge `keys`, or all keys that this GPU can run except those of `skip`."""
     device = CudaDevice(index, precision, storage=storage)
-    device.fusions, device.says = device.fusions & FUSIONS, False
+    device.fusions, device.reports_progress = device.fusions & FUSIONS, False
     gpu, left, known_wrong = device.driver.gpu, None if keys is None else set(keys), set(wrong)
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
         warpgroup.THRESHOLDS = warpgroup.NO_THRESHOLDS if by_warpgroups else THRESHOLDS

@@ -406,16 +406,16 @@ class Driver:
         return lambda: start(grid, block, args, shared, queue)
 
     @_current
-    def load(self, *, says: bool = True) -> None:
+    def load(self, *, reports_progress: bool = True) -> None:
         """Load the kernels of all bound launches; modules that are in no cache are compiled first, together.
 
-        says   whether this one reports it, of all processes that do the same
+        reports_progress   whether this process reports it, of all that compile the same modules
         """
         bound, self._bound = self._bound, []
         if not bound:
             return
         modules = {module for module, _ in bound} - self._modules.keys()
-        ahead.compile_missing(modules, self.gpu.capability, says=says)
+        ahead.compile_missing(modules, self.gpu.capability, reports_progress=reports_progress)
         for _, load in bound:
             load()
 

@@ -39,18 +39,18 @@ class Compiled(NamedTuple):
     error: str  # the compiler's error; empty if the image was made
 
 
-def compile_missing(modules: Collection[str], capability: str, *, says: bool = True) -> None:
+def compile_missing(modules: Collection[str], capability: str, *, reports_progress: bool = True) -> None:
     """Compile the images of `modules` that are neither prebuilt nor kept.  DeviceError if the compiler refuses one.
 
-    says   whether this one reports it, of all processes that do the same
+    reports_progress   whether this process reports it, of all that compile the same modules
     """
     with ExitStack() as locks:
         missing = missing_images(modules, capability)
         locked = {module: locks.enter_context(build.locked(path, wait=False)) for module, path in missing.items()}
         mine = [module for module, path in missing.items() if locked[module] and not path.exists()]
-        _compile(mine, capability, says)
+        _compile(mine, capability, reports_progress)
     others = [module for module, is_mine in locked.items() if not is_mine]
-    if others and says:
+    if others and reports_progress:
         announce(f"waiting for {_counted(others)} that another process compiles")
     for module in others:
         build.image(module, capability)
@@ -71,13 +71,13 @@ def missing_images(modules: Collection[str], capability: str) -> dict[str, Path]
     return {module: path for module, path in paths.items() if not path.exists()}
 
 
-def _compile(modules: Sequence[str], capability: str, says: bool) -> None:
+def _compile(modules: Sequence[str], capability: str, reports_progress: bool) -> None:
     if sum(map(_seconds, modules)) <= START_SECONDS:  # each is compiled when it is loaded
         return
     seconds = expected_seconds(modules, core_count())
-    if says and seconds >= progress.DELAY_SECONDS:
+    if reports_progress and seconds >= progress.DELAY_SECONDS:
         announce(f"compiling {_counted(modules)} for sm_{capability}, once: about {seconds} s")
-    with show_progress(len(modules), "compiling kernels") if says else nullcontext(_silent) as show:
+    with show_progress(len(modules), "compiling kernels") if reports_progress else nullcontext(_silent) as show:
         for done, (module, compiled) in enumerate(side_by_side(modules, capability), 1):
             if compiled.error:
                 raise DeviceError(compiled.error)

@@ -40,7 +40,7 @@ MOST_IDLE = 1.5  # limit of columns per output in a patch's fp32 tiles; more pro
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
-DGRAD_SUMS = "conv_dgrad_sums"
+DGRAD_SUMS_KERNEL = "conv_dgrad_sums"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
@@ -184,12 +184,12 @@ class Engine(NamedTuple):
         rows: int = 1,
         **values: StructValue,
     ) -> Launch:
-        """Launch `product`, one of PRODUCTS or DGRAD_SUMS, for `matrices` (rows, columns, number of matrices) over k in
-        [0, depth), with tiles of a multiple of `rows` rows.
+        """Launch `product`, one of PRODUCTS or DGRAD_SUMS_KERNEL, for `matrices` (rows, columns, number of matrices)
+        over k in [0, depth), with tiles of a multiple of `rows` rows.
 
         No tile changes a bit, so tiles that need less shared memory are alternatives: each is the fastest of those that
         need less than the one before."""
-        tiles = by_time(self, DGRAD if product == DGRAD_SUMS else product, matrices, depth, vector, rows)
+        tiles = by_time(self, DGRAD if product == DGRAD_SUMS_KERNEL else product, matrices, depth, vector, rows)
         first, *others = (self._blocks(product, vector, tile, matrices) for tile in with_less_memory(self, tiles))
         name, grid, block, shared = first
         chosen = launch(self.module, name, args, grid, block, shared=shared, base=values)
@@ -228,7 +228,7 @@ class Engine(NamedTuple):
         threads = {"fp32": tile.threads, "fp32x3": tile.two_sum_threads}.get(self.precision, tile.mma_threads)
         blobs = "_data" if self.wide_image else ""
         shared = self.shared_bytes(tile)
-        if product == DGRAD_SUMS:
+        if product == DGRAD_SUMS_KERNEL:
             shared = max(shared, sums_bytes(tile))
         return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, shared
 

@@ -14,7 +14,7 @@ from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.direct_problems import is_direct_wgrad
 from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD,
-    DGRAD_SUMS,
+    DGRAD_SUMS_KERNEL,
     FPROP,
     VECTOR,
     Engine,
@@ -161,7 +161,9 @@ def conv_dgrad(
     }
     if norm is None:
         return engine.launch(DGRAD, width, "ConvDgradArgs", matrices, depth, rows=rows, **dgrad)
-    return engine.launch(DGRAD_SUMS, width, "ConvDgradSumsArgs", matrices, depth, rows=rows, dgrad=dgrad, norm=norm)
+    return engine.launch(
+        DGRAD_SUMS_KERNEL, width, "ConvDgradSumsArgs", matrices, depth, rows=rows, dgrad=dgrad, norm=norm
+    )
 
 
 def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:

@@ -17,7 +17,7 @@ from layermem.backends.cuda.products import gemm_tiles, implicit_gemm
 from layermem.backends.cuda.products.gemm_tiles import (
     DEPTH,
     DGRAD,
-    DGRAD_SUMS,
+    DGRAD_SUMS_KERNEL,
     ENGINES,
     FPROP,
     L2_BYTES,
@@ -160,7 +160,7 @@ class WarpgroupEngine(Engine):
         **values: StructValue,
     ) -> Launch:
         """Like Engine.launch, with a tile of this engine."""
-        plain = DGRAD if product == DGRAD_SUMS else product
+        plain = DGRAD if product == DGRAD_SUMS_KERNEL else product
         if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
         own = self.tile_of(plain, matrices)
