@@ -273,8 +273,12 @@ class _Slices(Items):
         return record is not None and self.device.sums_in_place(record, op.step, role, True)
 
     def _sums_once(self, op: Op, gradients: Collection[str], outside: Collection[str]) -> bool:
-        """What is chosen by the bytes of those operands of `op` that could be divided, and of the carries of slices;
-        `outside`: buffers that ops outside the region touch."""
+        """Whether a sum over the items had better run once on whole operands, by Choices.sums_once: on the bytes of
+        the operands of `op` without those in `outside`, and of the carries of `gradients`.  False if slices of `op`
+        have unequal shares of an operand.
+
+        outside   buffers that ops outside the region touch, which stay whole in any case
+        """
         record = self._record_of_slice(op)
         if record is None or self.along(op).scattered:
             return False

@@ -212,6 +212,7 @@ class StepSlicer:
 
     def _in_bands(self, net: Net, bands: tuple[Bands, ...]) -> Graph:
         """The step of a net, with weights in bands."""
+        # `net` is self.net, or the net of one slice of its batch: the quotient is the number of slices.
         key = self.net.items // net.items, bands
         if key not in self._made:
             of_net = net is self.net and not bands

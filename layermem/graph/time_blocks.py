@@ -29,13 +29,13 @@ def in_time_blocks(nodes: Sequence[OpNode], kept: Collection[str] = ()) -> list[
     joined = _joined(nodes, kept)
     if not joined:
         return list(nodes)
-    apart: list[OpNode] = []
+    in_blocks: list[OpNode] = []
     for node in nodes:
         if isinstance(node.emitter, TimeSlice) and node.bottoms[0] in joined:
-            apart += _blocks(node, node.emitter, joined[node.bottoms[0]])
+            in_blocks += _blocks(node, node.emitter, joined[node.bottoms[0]])
         elif not joined.keys() & {*node.tops}:
-            apart.append(node)
-    return _in_rounds(apart, [node for node in nodes if isinstance(node.emitter, TimeSlice)])
+            in_blocks.append(node)
+    return _in_rounds(in_blocks, [node for node in nodes if isinstance(node.emitter, TimeSlice)])
 
 
 def _joined(nodes: Sequence[OpNode], kept: Collection[str]) -> dict[str, OpNode]:

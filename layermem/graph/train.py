@@ -81,9 +81,9 @@ def train_graph(
     unfused     names of layers that are not fused with a layer after them
     """
     warnings = (*net_warnings(net), *inplace_hazards(net, wants_of(net, op_nodes(net), force_backward=force_backward)))
-    apart = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
-    apart |= {*(outputs or ()), *_tops(net, unfused)}
-    nodes = fuse(in_time_blocks(op_nodes(net), apart), device.fusions, apart)
+    unfused_blobs = {version for name in keep for version in net.versions[name]}  # computed as they are in Caffe
+    unfused_blobs |= {*(outputs or ()), *_tops(net, unfused)}
+    nodes = fuse(in_time_blocks(op_nodes(net), unfused_blobs), device.fusions, unfused_blobs)
     needs = needs_of(net, nodes, force_backward=force_backward)
     build = GraphBuilder(net, nodes, device, needs, rule is None)
     build.forward(outputs)
@@ -103,8 +103,8 @@ def forward_graph(
     unfused: Collection[str] = (),
 ) -> Graph:
     """A forward pass; nothing is stashed for a backward.  `keep` and `unfused` are as for train_graph."""
-    apart = {*(outputs or ()), *(net.blob_version(name) for name in keep), *_tops(net, unfused)}
-    nodes = fuse(in_time_blocks(op_nodes(net), apart), device.fusions, apart)
+    unfused_blobs = {*(outputs or ()), *(net.blob_version(name) for name in keep), *_tops(net, unfused)}
+    nodes = fuse(in_time_blocks(op_nodes(net), unfused_blobs), device.fusions, unfused_blobs)
     build = GraphBuilder(net, nodes, device, Needs.nothing(nodes), False)
     build.forward(outputs)
     build.hold_blobs(keep, FORWARD)

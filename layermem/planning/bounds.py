@@ -90,8 +90,8 @@ def _step(graph: Graph, costs: Costs) -> _native.StepBounds:
     def form(op: Op) -> Form:
         reads, updates, writes = ([ids[b] for b in names] for names in (op.reads, op.updates, op.writes))
         overlays = [(ids[o.out], ids[o.over]) for o in op.overlays if o.out in ids and o.over in ids]
-        apart = [alone(graph.by_name[name]) for name in op.covers if name in graph.by_name]
-        seconds = min(alone(op), sum(apart)) if apart else alone(op)
+        covered = [alone(graph.by_name[name]) for name in op.covers if name in graph.by_name]
+        seconds = min(alone(op), sum(covered)) if covered else alone(op)
         return (seconds, aligned(op.workspace_bytes), reads, updates, writes, overlays)
 
     for op in fused.ops:

@@ -31,7 +31,8 @@ def print_step_table(measured: Sequence[tuple[Schedule, Sequence[float]]], whole
 
 
 def _kind(instruction: Instruction) -> str:
-    """Such as "Convolution backward"; an op of no layer and a copy are named by what they do alone."""
+    """The row of an instruction, such as "Convolution backward"; an op of no layer and a copy have the name of what
+    they do alone."""
     op = instruction.op
     if op is None:
         return instruction.kind

@@ -291,7 +291,7 @@ class Training(Planned):
         )
 
     def _without_update(self) -> str:
-        """What may make the loss of initial weights finite."""
+        """The changes that may make the loss of initial weights finite."""
         ways = "give trained weights, --weights, or change the fillers or the scale of the data (--allow-nan continues)"
         nodes = self._engine.nets.train.nodes
         unset = next((node.layer.name for node in nodes if getattr(node.layer.record, "global_stats", False)), "")

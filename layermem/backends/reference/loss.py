@@ -201,21 +201,21 @@ def pairs(op: ContrastiveLoss, call: ReferenceCall) -> tuple[Array, Array, Array
 def contrastive_forward(op: ContrastiveLoss, call: ReferenceCall) -> None:
     _, squared, same = pairs(op, call)
     if op.legacy:
-        apart = np.maximum(op.margin - squared, 0)
+        unlike = np.maximum(op.margin - squared, 0)
     else:
-        apart = np.square(np.maximum(op.margin - np.sqrt(squared), 0))
-    write_loss(op, call, np.where(same, squared, apart), 2 * items_of(op))
+        unlike = np.square(np.maximum(op.margin - np.sqrt(squared), 0))
+    write_loss(op, call, np.where(same, squared, unlike), 2 * items_of(op))
 
 
 @kernel(ContrastiveLoss, "backward")
 def contrastive_backward(op: ContrastiveLoss, call: ReferenceCall) -> None:
     difference, squared, same = pairs(op, call)
     if op.legacy:
-        apart = -np.sign(np.maximum(op.margin - squared, 0))
+        unlike = -np.sign(np.maximum(op.margin - squared, 0))
     else:
         distance = np.sqrt(squared)
-        apart = -np.maximum(op.margin - distance, 0) / (distance + NEAR)
-    gradient = (call["dy0"] / items_of(op)) * np.where(same, 1, apart)[:, None] * difference
+        unlike = -np.maximum(op.margin - distance, 0) / (distance + NEAR)
+    gradient = (call["dy0"] / items_of(op)) * np.where(same, 1, unlike)[:, None] * difference
     if "dx0" in call:
         call["dx0"][...] = gradient.reshape(call["dx0"].shape)
     if "dx1" in call:
