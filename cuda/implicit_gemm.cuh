@@ -347,16 +347,19 @@ LM_FN int my_column() {
 // ---- the whole product ----------------------------------------------------------------------------------------------
 //
 // A product holds a thread's share of the block's tile of C:
-//      ROWS, COLUMNS         how many elements, four columns side by side; LANES of a warp share a row
-//      m_of(i), n_of(j)      where they lie in the tile         at(i, j), set(i, j, value)     their values
-//      arrange()             between that and the order of its sums, either way; called by all lanes
-//      begin(stage)          before the first stage             STAGES       of its ring, of STAGE_DEPTH each
-//      ROWS_IN_REGISTERS     whether it leaves registers for what TapRows knows of rows
-//      COPIES_AT_ONCE        of those that are not written out, as many as it leaves registers for
-//      KEEPS_PLACES          whether it leaves registers for places of copies of B, in conv_dgrad
+//      ROWS, COLUMNS         how many elements a thread has, four columns side by side; LANES of a warp share a row
+//      m_of(i), n_of(j)      the place of element (i, j) in the tile
+//      at(i, j), set(i, j, value)    read and write that element
+//      arrange()             converts the order of the sums to that of m_of and n_of, or back; called by all lanes
+//      begin(stage)          runs before the first stage
+//      STAGES                the number of stages in the ring, each of STAGE_DEPTH along k
+//      ROWS_IN_REGISTERS     whether enough registers are left for what TapRows knows of rows
+//      COPIES_AT_ONCE        how many copies the registers that are left can hold, where a loop of copies is not
+//                            unrolled completely
+//      KEEPS_PLACES          whether enough registers are left for places of copies of B, in conv_dgrad
 //      patch                 where A lies, if its Patch::READS_PATCH; then stages have B alone
-//      add(stage, copies, turn)      += the product of a stage.  It calls copies(from, to) for parts of PARTS of the
-//                            copies of a later stage, and then turn(), which gives the next stage.
+//      add(stage, copies, turn)      adds the product of a stage.  It calls copies(from, to) for parts of PARTS of the
+//                            copies of a later stage, and then turn(), which returns the next stage.
 
 constexpr int LATE = 4;  // a quarter of a stage, so that memory has time to answer
 // Without asynchronous copies, and with products by shuffles, there are no registers to hold fetched elements.

@@ -78,8 +78,9 @@ struct Mma {
     LM_MEMBER float at(int i, int j) const { return sum[i / 2][block_of(j)][place_of(i, j)]; }
     LM_MEMBER void set(int i, int j, float value) { sum[i / 2][block_of(j)][place_of(i, j)] = value; }
 
-    // An even lane has columns 2 t and 2 t + 1 of an even block; it gives those of the block behind it for the two that
-    // follow, and an odd lane the other way round.
+    // Each lane has columns 2 t and 2 t + 1 of every block.  Of two adjacent blocks, an even lane keeps its columns of the
+    // first and exchanges those of the second for columns 2 t + 2 and 2 t + 3 of the first, which the next lane has.
+    // That lane, which is odd, keeps its columns of the second block.
     LM_MEMBER void arrange() {
         if constexpr (PACKS) {
             const bool odd = lane_of_warp() % 2 != 0;

@@ -80,7 +80,8 @@ def relaxation(graph: NodeLinkGraph, budget_bytes: int, spare_cost: int, stages_
 
 
 def _add_stage(program: Program, graph: NodeLinkGraph, budget_bytes: int, t: int) -> None:
-    """What is read has run or is kept; what is held, and what a run reads and writes, fits."""
+    """Add the constraints of stage `t`: each value that a run reads has run or is kept, and the values that are held,
+    with those that a run reads and writes, fit the budget."""
     runs, kept, nbytes = program.runs, program.kept, graph.bytes
     program.live.append(live := program.variable())
     held: dict[int, int] = {}
