@@ -125,9 +125,7 @@ def test_a_budget_below_the_least_ends_with_3_and_names_it(layermem, exported):
     assert values["feasible"] is False and values["minimum_bytes"] == least and values["cost_recomputed"] is None
 
 
-def test_nested_plans_fit_below_the_least_of_lower_sets_and_say_how_far_they_are_from_the_bound(
-    layermem, scheduled, exported
-):
+def test_nested_plans_fit_below_the_minimum_of_lower_sets(layermem, scheduled, exported):
     least = json.loads(layermem("plan-graph", exported, "--json").out)["minimum_bytes"]
     refused = layermem("plan-graph", exported, "-b", least - 1).sentence
     assert "--family nested may need less" in refused

@@ -39,7 +39,7 @@ def matches(run):
     return run.arrays["match"].tolist()
 
 
-def test_a_true_box_takes_its_best_prior_and_other_priors_take_boxes_that_they_overlap_by_the_threshold():
+def test_priors_match_true_boxes_by_overlap():
     truth = [row(0, 1, (0, 0, 0.5, 0.5))]  # overlaps of the priors: 1, 0, 1/2, 0
     assert matches(multibox("mining_type: NONE }", truth)) == [[[0, -1, 0, -1]]]
     assert matches(multibox("mining_type: NONE match_type: BIPARTITE }", truth)) == [[[0, -1, -1, -1]]]

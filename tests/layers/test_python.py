@@ -56,7 +56,7 @@ def test_gradients_through_the_class_are_those_of_central_differences(tmp_path, 
     check_gradients(layer, rng.standard_normal(shape), ws=[np.array([0.7])], wants=wants_of(layer))
 
 
-def test_backward_reads_what_the_class_declares_and_forward_is_recomputed_only_where_it_says_so(tmp_path):
+def test_a_class_declares_what_backward_reads_and_whether_forward_is_recomputed(tmp_path):
     cubes, ten = made(tmp_path, "Cubes", (2, 3)), made(tmp_path, "Ten", (2, 3))
     assert cubes.backward(("dx0", "dw0"))[0].reads == ("x0", "dy0", "w0") and cubes.recompute() is not None
     assert ten.backward(("dx0",))[0].reads == ("x0", "y0", "dy0") and ten.recompute() is None

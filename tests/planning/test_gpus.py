@@ -141,7 +141,7 @@ def test_what_a_driver_states_gives_the_rates_that_are_published(name):
     assert found.tf32 == pytest.approx(spec.tf32, rel=0.1) and found.bf16 == pytest.approx(spec.bf16, rel=0.1)
 
 
-def test_an_architecture_that_is_not_in_the_table_is_like_the_one_before_and_unknown_clocks_are_none():
+def test_gpus_outside_of_the_table_need_known_clocks():
     assert spec_by_driver("new", 87, 1 << 30, 16, 1.3e9, 2e11, 163 << 10).tf32 > 0
     assert spec_by_driver("new", 90, 1 << 30, 132, 0.0, 3e12, 227 << 10) is None
     assert spec_by_driver("new", 90, 1 << 30, 132, 2e9, 0.0, 227 << 10) is None

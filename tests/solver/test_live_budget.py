@@ -220,7 +220,7 @@ def resident(name="VmRSS"):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc of Linux")
-def test_resident_memory_follows_within_a_tenth_and_a_change_takes_no_more_than_the_larger_plan(folder):
+def test_resident_memory_follows_the_budget(folder):
     layers, size = 12, "shape { dim: 1 dim: 1 dim: 1024 dim: 2048 } shape { dim: 1 dim: 1 dim: 1024 dim: 2048 }"
     chain = "".join(
         f'layer {{ name: "t{i}" type: "TanH" bottom: "{"data" if not i else f"t{i - 1}"}" top: "t{i}" }}\n'

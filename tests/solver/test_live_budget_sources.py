@@ -132,9 +132,15 @@ def test_a_budget_of_free_memory_follows_it_where_the_difference_is_large(monkey
     assert memory.look(500, pressure=10.0) == 500
 
 
-def test_it_is_looked_at_once_a_second_and_after_a_change_planning_takes_a_twentieth_at_most(monkeypatch):
+def test_free_memory_is_read_once_a_second(monkeypatch):
     memory = Memory(monkeypatch)
     assert memory.look() is None and memory.look(500, after=0.9) is None and memory.look(500, after=0.1) == 500
+
+
+def test_planning_takes_a_twentieth_of_the_time_at_most(monkeypatch):
+    memory = Memory(monkeypatch)
+    memory.look()
+    assert memory.look(500) == 500
     for seconds in (0.1, 5.0):
         memory.budget.planned(seconds)
         wait = max(CALM_SECONDS, PATIENCE * seconds)

@@ -115,7 +115,7 @@ def test_a_place_where_no_snapshot_can_be_written_is_refused_before_the_run(tmp_
     Solver(quiet, device="reference").close()
 
 
-def test_a_net_whose_snapshot_would_pass_two_gibibytes_is_refused_before_the_run_unless_it_is_hdf5(tmp_path):
+def test_only_hdf5_takes_snapshots_above_two_gibibytes(tmp_path):
     big = """
         layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 30000 } } }
         layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" loss_weight: 1

@@ -127,9 +127,7 @@ def test_a_state_of_another_caffe_program_resumes_with_a_note_that_data_start_ov
     assert any("data start over" in note for note in notes)
 
 
-def test_a_state_with_the_four_extents_of_old_caffe_and_a_path_from_the_working_directory_resumes(
-    tmp_path, monkeypatch
-):
+def test_a_state_of_old_caffe_resumes(tmp_path, monkeypatch):
     trained("chain", tmp_path)
     (tmp_path / "run_iter_4.solverstate.json").unlink()
     ours = SolverState.FromString((tmp_path / "run_iter_4.solverstate").read_bytes())

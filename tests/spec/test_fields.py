@@ -25,7 +25,7 @@ def test_dicts_and_messages_are_blocks():
     assert layer(L.Convolution(convolution_param={})).HasField("convolution_param")
 
 
-def test_a_field_of_the_block_is_nearer_than_one_of_the_layer_and_names_that_end_in_param_are_blocks():
+def test_fields_go_to_the_block_before_the_layer():
     made = layer(L.Dropout(dropout_ratio=0.25, loss_weight=2, name="other", propagate_down=False))
     assert (made.dropout_param.dropout_ratio, list(made.loss_weight), made.name) == (0.25, [2], "other")
     crop = layer(L.Data(source="db", transform_param=dict(crop_size=3, mean_value=[1, 2])))

@@ -32,7 +32,7 @@ def test_the_struct_has_the_values_of_the_context():
     assert correction == np.float32(math.sqrt(1 - 0.999**5) / (1 - 0.9**5))
 
 
-def test_what_a_context_lacks_is_zero_all_batches_move_averages_and_gradients_have_no_scale():
+def test_scalars_that_a_context_lacks_have_their_defaults():
     assert struct.unpack("dfifIII", pack_step_scalars({})) == (0.0, 1.0, -1, 1.0, 0, 0, 0)
 
 

@@ -39,7 +39,7 @@ def test_over_a_slow_link_nothing_is_offloaded_and_as_little_recomputed_as_possi
     assert planned.seconds == OPS + repeats
 
 
-def test_below_what_lower_sets_reach_ops_run_again_more_than_once_and_below_that_activations_leave():
+def test_smaller_budgets_recompute_repeatedly_and_then_offload():
     """Six units are the floor of lower sets, four that of `nested` (test_nested.py)."""
     planned = {units: Planned("auto", NET, units, link=SLOW) for units in (5, 4, 3)}
     assert [planned[units].units for units in planned] == [5, 4, 3]
@@ -91,7 +91,7 @@ def test_the_plan_is_the_same_where_searches_run_at_the_same_time_and_one_after_
     assert Planned("auto", NET, budget, link=UNIT / 4).plan == both.plan and len(together) > 2
 
 
-def test_a_parameter_on_the_host_between_steps_stays_on_the_device_between_its_uses_where_that_is_quicker():
+def test_an_offloaded_parameter_stays_between_its_uses_where_that_is_quicker():
     """Bytes for w6 are left from f6 to b6 and its update; w1 leaves after f1."""
     away = set(Planned("auto", chain(6, parameters=True, overlays=True), 7, link=UNIT / 3).plan.decisions)
     assert {use for use in (-1, 0, 1) if Gap("w6", use) in away} == {-1}
