@@ -12,9 +12,9 @@ from layermem.ops import Tensor
 
 def bind_op(device: Device, op: Op, arrays: Mapping[str, Memory], context: StepContext) -> Bound:
     """Bind the op to arrays by role, in the form in which they are stored."""
-    if not op.passes:
+    if not op.part_passes:
         return device.bind(op, arrays, context)
-    parts = ((each, part) for each in op.passes for part in each.parts())
+    parts = ((each, part) for each in op.part_passes for part in each.parts())
     return sequence([call for each, part in parts for call in _part(device, each, part, arrays, context)])
 
 

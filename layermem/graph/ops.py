@@ -65,7 +65,7 @@ class Op:
     covers       names of the ops that it replaces, in this order (Graph.fused_updates)
     share_of     for a band of rows: the name of the op of all rows, and the fraction of them in the band
     stream       COMPUTE, or COMM for communication of ranks
-    passes       passes over parts of its items, if it converts operands that are stored in 16 bits (graph/storage.py)
+    part_passes  passes over parts of its items, if it converts operands that are stored in 16 bits (graph/storage.py)
     joins        consecutive ops with the same value share one launch; "" for none
     node         index of its node in the training graph, -1 without one; layer_name, layer_type  of that node, or "";
                  layers  the names of all layers that the node stands for
@@ -95,7 +95,7 @@ class Op:
     views: Mapping[str, BatchSlice] = field(default_factory=dict)
     share_of: tuple[str, float] | None = None
     stream: str = COMPUTE
-    passes: tuple[Pass, ...] = ()
+    part_passes: tuple[Pass, ...] = ()
     joins: str = ""
     turns: tuple[int, ...] = ()
 
@@ -107,7 +107,7 @@ class Op:
         return {buffer: items for buffer, items in viewed.items() if buffer not in whole}
 
     @property
-    def unit(self) -> tuple[int, ...]:
+    def node_run(self) -> tuple[int, ...]:
         """The node and its run, which a forward op and the ops of its backward have in common."""
         return self.node, *self.turns
 
@@ -119,7 +119,7 @@ class Op:
     @cached_property
     def launches(self) -> int:
         """The number of kernel launches and conversions: 1 without passes."""
-        return sum(each.launches for each in self.passes) or 1
+        return sum(each.launches for each in self.part_passes) or 1
 
     @property
     def kernel(self) -> str:

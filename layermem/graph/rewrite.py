@@ -137,12 +137,12 @@ class Rule:
 
 def _is_whole(op: Op) -> bool:
     """Whether `op` computes all items at once, without conversions of operands."""
-    return op.record.batch_slice is None and not op.passes
+    return op.record.batch_slice is None and not op.part_passes
 
 
 def _is_dgrad(op: Op) -> bool:
     is_conv = isinstance(op.record, Conv) and op.record.pairs == 1 and op.step == "dgrad"
-    return is_conv and op.recompute is None and not op.passes
+    return is_conv and op.recompute is None and not op.part_passes
 
 
 def _is_plain_conv(op: Op) -> bool:
@@ -165,7 +165,7 @@ def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:
     shape = work.buffers[relu.roles["dy0"]].tensor.shape
     if (
         dgrad.record.batch_slice != relu.record.batch_slice
-        or relu.passes
+        or relu.part_passes
         or len(shape) != 4
         or shape[1] % MASK_CHANNELS
     ):
@@ -176,7 +176,7 @@ def _mask_dgrad(dgrad: Op, relu: Op, work: Work) -> Rewritten | None:
     else:
         y = relu.roles["y0"]
         maker = work.ops[work.relus[y, relu.record.batch_slice]]
-        if maker.passes:
+        if maker.part_passes:
             return None
         slice_of_y = "".join(SLICE.findall(y))
         mask = work.declare(f"{relu.layer_name}.mask{slice_of_y}", STASH, bits(work.buffers[y].tensor))

@@ -106,7 +106,7 @@ class _Narrowing:
         self._of_node: dict[tuple[int, ...], list[Op]] = {}
         for op in graph.ops:
             if self._converted(op):
-                self._of_node.setdefault(op.unit, []).append(op)
+                self._of_node.setdefault(op.node_run, []).append(op)
         largest = max((self._wide_bytes(op) for ops in self._of_node.values() for op in ops), default=0)
         self.part_bytes = self.choices.most_part_bytes(largest, self.device.part_bytes, self.device.least_parts)
 
@@ -140,7 +140,7 @@ class _Narrowing:
             op,
             recompute=recompute,
             overlays=overlays,
-            passes=passes,
+            part_passes=passes,
             updates=(*op.updates, *carried),
             reads=tuple(b for b in op.reads if b not in carried),
             nbytes=op.nbytes + self._more_traffic(op),
@@ -264,10 +264,10 @@ class _Narrowing:
 
     def _count(self, op: Op, items: BatchSlice) -> int:
         """Items of a part of `op`, and of all ops of its node."""
-        if op.unit not in self._counts:
-            wide = max(map(self._wide_bytes, self._of_node.get(op.unit, [op])))
-            self._counts[op.unit] = self.choices.part_items(items.count, wide, self.part_bytes)
-        return self._counts[op.unit]
+        if op.node_run not in self._counts:
+            wide = max(map(self._wide_bytes, self._of_node.get(op.node_run, [op])))
+            self._counts[op.node_run] = self.choices.part_items(items.count, wide, self.part_bytes)
+        return self._counts[op.node_run]
 
     def _wide_bytes(self, op: Op) -> int:
         """Bytes in fp32 of the operands of `op` that are converted."""

@@ -277,11 +277,11 @@ def with_updates(ops_: Sequence[Op], updates: Iterable[Op], together: Collection
     """`ops_` with each update after the last op that touches its parameter or its inputs.  If that op belongs to a
     layer, the update follows the layer's last op, because the layer's forward may be recomputed until then.  The ops of
     the names `together` count as one layer: any of them may be recomputed until the last one has run."""
-    end = {op.unit: position for position, op in enumerate(ops_)}
+    end = {op.node_run: position for position, op in enumerate(ops_)}
     end_together = max((position for position, op in enumerate(ops_) if op.name in together), default=-1)
     last: dict[str, int] = {}
     for position, op in enumerate(ops_):
-        of_layer = end[op.unit] if op.node >= 0 else position
+        of_layer = end[op.node_run] if op.node >= 0 else position
         last |= dict.fromkeys(op.touches, max(of_layer, end_together if op.name in together else -1))
     after: dict[int, list[Op]] = {}
     for update in updates:

@@ -28,13 +28,13 @@ class BufferParts:
                 self.items.setdefault(buffer, {})[items] = None
             for buffer in self.written_by(op) if op.kind == FORWARD else ():
                 self.writers.setdefault(buffer, []).append(op.name)
-        ran_forward = {op.unit: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
+        ran_forward = {op.node_run: op.name for op in graph.ops if op.kind == FORWARD and op.name not in left_out}
         self.ordered = {buffer: list(names) for buffer, names in self.writers.items()}
         for op in (op for op in graph.ops if op.kind == BACKWARD and op.name not in left_out):
             for buffer in (*carried_buffers(op), *self._shared_gradients(op)):
                 names = self.ordered.setdefault(buffer, [])
-                if ran_forward[op.unit] not in names:  # slices in stages share their units
-                    names.insert(0, ran_forward[op.unit])
+                if ran_forward[op.node_run] not in names:  # slices in stages share their runs
+                    names.insert(0, ran_forward[op.node_run])
         self.orders_of: dict[str, list[str]] = {}  # forward op -> the buffers
         for buffer, names in self.ordered.items():
             for name in names:

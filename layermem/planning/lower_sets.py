@@ -305,10 +305,10 @@ class LowerSetPlanner:
         for each in self.parts.orders():
             values[each] = native.add_value(0, True, False)
         time_unit = sum(self.costs.op(op) for group in self.groups for op in group) / SETTINGS.time_units
-        node_of: dict[object, int] = {}  # by unit, and by the name of a layer: the native node
+        node_of: dict[object, int] = {}  # by run of a node, and by the name of a layer: the native node
         for node, group in enumerate(self.groups):
             self._add_node(native, group, values, time_unit)
-            node_of.update({each: node for op in group for each in (op.unit, op.layer_name)})
+            node_of.update({each: node for op in group for each in (op.node_run, op.layer_name)})
         gradients = {
             part: native.add_gradient(aligned(nbytes))
             for name, buffer in graph.buffers.items()
@@ -372,7 +372,7 @@ class LowerSetPlanner:
         # come before other segments write the gradients; the bytes of the plan include them.
         reads, writes = self.parts.of(op, op.reads), bool(op.writes or op.updates)
         native.add_step(
-            node_of.get(op.unit, node_of.get(op.layer_name, len(self.groups) - 1)),
+            node_of.get(op.node_run, node_of.get(op.layer_name, len(self.groups) - 1)),
             [values[b] for b in reads if b in values],
             [gradients[b] for b in reads if b in gradients and writes],
             [gradients[b] for b in self.parts.of(op, (*op.writes, *op.updates)) if b in gradients],
@@ -390,11 +390,11 @@ def group_ops(graph: Graph, hints: Hints = Hints()) -> list[list[Op]]:
     later = graph.later_slices
     forward = [op for op in forward_ops(graph) if op.name not in later]
     ops = [op for op in forward if (op.writes or op.record.batch_slice) and (op.recompute or op.reads)]
-    units = [[op] for op in ops] if later else _stages(ops)
-    if len(units) <= SETTINGS.most_nodes:
-        return units
+    groups = [[op] for op in ops] if later else _stages(ops)
+    if len(groups) <= SETTINGS.most_nodes:
+        return groups
     crossing = _crossing_bytes(graph, ops)[: len(ops) - 1]
-    ends = {unit[-1].name for unit in units}
+    ends = {group[-1].name for group in groups}
     places = [
         i
         for i in range(len(crossing))

@@ -168,13 +168,13 @@ class LayerTime:
 
 def times_by_layer(graph: Graph, seconds: Mapping[str, float]) -> list[LayerTime]:
     """The times of ops gathered by layer, in the order of the graph; updates, and ops of no layer, come last."""
-    layers: dict[tuple[int, ...], LayerTime] = {}  # by unit
+    layers: dict[tuple[int, ...], LayerTime] = {}  # by run of a node
     others = {kind: LayerTime(name, "") for kind, name in ((UPDATE, "(updates)"), ("", "(in and out)"))}
     fused_updates = [fused for fused in graph.fused_updates if fused.name in seconds]
     covered = {name for fused in fused_updates for name in fused.covers}
     for op in (*(op for op in graph.ops if op.name not in covered), *fused_updates):
         if op.layer_name:
-            found = layers.setdefault(op.unit, LayerTime(op.layer_name, op.layer_type))
+            found = layers.setdefault(op.node_run, LayerTime(op.layer_name, op.layer_type))
         else:
             found = others[op.kind if op.kind in others else ""]
         found.seconds[op.kind] = found.seconds.get(op.kind, 0.0) + seconds.get(op.name, 0.0)

@@ -69,7 +69,7 @@ def test_a_result_is_that_of_the_widened_operands_rounded(device):
     arrays = arrays_of(graph, op, device)
     dtype = NARROW[device.storage]
     wide = {**arrays, "x0": widened(arrays["x0"], dtype), "y0": np.empty(arrays["y0"].shape, np.float32)}
-    plain = replace(op, passes=())
+    plain = replace(op, part_passes=())
     wide["workspace"] = np.empty(device.workspace_bytes(op.record, op.step, op.roles.keys()), np.uint8)
     device.bind(plain, wide, {"seed": 1, "step": 0})()
     bind_op(device, op, arrays, {"seed": 1, "step": 0})()
@@ -79,7 +79,7 @@ def test_a_result_is_that_of_the_widened_operands_rounded(device):
 def test_an_op_without_passes_is_bound_as_it_is(device):
     graph = stored(SMALL, CpuDevice())
     op = graph.by_name["conv2.forward"]
-    assert not op.passes
+    assert not op.part_passes
     arrays = arrays_of(graph, op, device)
     bind_op(device, op, arrays, {"seed": 1, "step": 0})()
     assert np.isfinite(arrays["y0"]).all() and arrays["y0"].dtype == np.float32

@@ -66,9 +66,9 @@ def test_backward_mirrors_the_two_runs_of_forward():
     graph = in_two_passes(graph_of(), 0, 99, ReferenceDevice())
     assert mirrors_forward(graph)
     statistics, gradient = graph.by_name["bn2.statistics"], graph.by_name["bn2.backward"]
-    assert statistics.unit == gradient.unit
+    assert statistics.node_run == gradient.node_run
     forward, sums = graph.by_name["bn2.forward"], graph.by_name["bn2.gradient_sums"]
-    assert forward.unit == sums.unit != statistics.unit and forward.node == statistics.node
+    assert forward.node_run == sums.node_run != statistics.node_run and forward.node == statistics.node
 
 
 def test_only_the_batch_norms_of_a_range_are_divided():
@@ -95,9 +95,9 @@ def test_what_follows_a_residual_is_with_the_pass_that_it_runs_beside():
     graph = in_two_passes(whole, 0, 99, Fusing())
     layer = next(op.layer_name for op in graph.ops if op.step == "relu_backward")
     ops = [graph.by_name[f"{layer}.{step}"] for step in ("relu_backward", "gradient_sums")]
-    assert [op.unit for op in ops] == [graph.by_name[f"{layer}.forward"].unit] * 2
+    assert [op.node_run for op in ops] == [graph.by_name[f"{layer}.forward"].node_run] * 2
     later = [graph.by_name[f"{layer}.{step}"] for step in ("backward", "residual_backward")]
-    assert [op.unit for op in later] == [graph.by_name[f"{layer}.statistics"].unit] * 2
+    assert [op.node_run for op in later] == [graph.by_name[f"{layer}.statistics"].node_run] * 2
     assert mirrors_forward(graph)
 
 

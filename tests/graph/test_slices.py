@@ -28,7 +28,7 @@ MOMENTUM = UpdateRule("SGD", 1)
 
 def mirrors_forward(graph: Graph) -> bool:
     """Whether the units that have a backward run it in the opposite order of their forward."""
-    forward, backward = (unique(op.unit for op in graph.of_kind(kind)) for kind in (FORWARD, BACKWARD))
+    forward, backward = (unique(op.node_run for op in graph.of_kind(kind)) for kind in (FORWARD, BACKWARD))
     return list(backward) == [unit for unit in reversed(forward) if unit in backward]
 
 

@@ -95,7 +95,7 @@ def test_activations_and_their_gradients_are_in_16_bits(device):
 
 def test_of_fp32_the_graph_is_the_one_that_is_given(device):
     graph = stored(SMALL, CpuDevice())
-    assert narrow_names(graph) == set() and graph.storage == "fp32" and not any(op.passes for op in graph.ops)
+    assert narrow_names(graph) == set() and graph.storage == "fp32" and not any(op.part_passes for op in graph.ops)
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -190,7 +190,7 @@ def test_ops_that_take_16_bits_leave_partial_sums_in_32_bits(precision, word):
     graph = rewritten(NORMED, CudaDevice(precision=precision, storage=word))
     assert partial_sums(graph) == ALL_SUMS and ALL_SUMS.isdisjoint(narrow_names(graph))
     pairs = [op for op in graph.ops if ALL_SUMS.intersection(op.touches)]
-    assert len(pairs) == 2 * len(ALL_SUMS) and not any(op.passes for op in pairs)
+    assert len(pairs) == 2 * len(ALL_SUMS) and not any(op.part_passes for op in pairs)
     (dgrad,) = (op for op in pairs if op.step == "dgrad")
     assert graph.buffers[dgrad.roles["norm_x"]].tensor.dtype == NARROW[word]
 
@@ -199,7 +199,7 @@ def test_ops_that_take_16_bits_leave_partial_sums_in_32_bits(precision, word):
 def test_ops_in_passes_leave_none(precision, word):
     graph = rewritten(NORMED, CudaDevice(precision=precision, storage=word))
     assert partial_sums(graph) == set()
-    assert any(op.passes for op in graph.ops if op.name.startswith("b.")) and "norm_x" not in {
+    assert any(op.part_passes for op in graph.ops if op.name.startswith("b.")) and "norm_x" not in {
         role for op in graph.ops for role in op.roles
     }
 
@@ -209,7 +209,7 @@ def test_a_pair_of_which_one_op_has_passes_leaves_none_and_others_do():
     few = NORMED.replace("num_output: 8", "num_output: 4", 1)
     graph = rewritten(few, CudaDevice(precision="bf16", storage="bf16"))
     assert partial_sums(graph) == {"a.moments"}
-    converted = {op.name for op in graph.ops if op.passes and op.name.startswith(("a", "b"))}
+    converted = {op.name for op in graph.ops if op.part_passes and op.name.startswith(("a", "b"))}
     assert converted == {"b.forward", "b.wgrad", "b.dgrad"}
 
 
@@ -218,7 +218,7 @@ def test_sums_of_an_input_in_32_bits_are_left_to_the_batch_norm():
     text = f"{DATA} {norm('data')} {conv('a', 'data', 8, 3)} {norm('a')} {LOSS % 'a'}"
     graph = rewritten(text, CudaDevice(storage="bf16"))
     assert partial_sums(graph) == {"a.moments"}
-    assert not any(op.passes for op in graph.ops if op.name.startswith("a."))
+    assert not any(op.part_passes for op in graph.ops if op.name.startswith("a."))
 
 
 def test_bytes_of_partial_sums_are_those_of_the_step_in_fp32():
@@ -237,8 +237,8 @@ def test_every_op_whose_kernel_does_not_take_16_bits_has_passes_and_no_other_one
         dtypes = {role: graph.buffers[b].tensor.dtype for role, b in op.roles.items()}
         taken = {op.roles[role] for role in device.takes(op.record, op.step, dtypes, op.accumulates)}
         converts = not names.intersection(op.touches) <= taken and op.record.family != "Silence"
-        assert bool(op.passes) == converts, op.name
-        assert op.workspace_bytes == max((each.workspace_end for each in op.passes), default=op.workspace_bytes)
+        assert bool(op.part_passes) == converts, op.name
+        assert op.workspace_bytes == max((each.workspace_end for each in op.part_passes), default=op.workspace_bytes)
         for overlay in op.overlays:
             assert graph.buffers[overlay.out].nbytes == graph.buffers[overlay.over].nbytes
 
@@ -258,13 +258,13 @@ def test_what_is_in_16_bits_is_not_placed_over_what_is_in_32():
 def test_parts_are_an_eighth_of_the_largest_op_at_most(device):
     text = SMALL.replace("dim: 6 dim: 4", "dim: 60 dim: 40")
     graph = stored(text, device)
-    passes = [made for op in graph.ops for made in op.passes if len(list(made.parts())) > 1]
+    passes = [made for op in graph.ops for made in op.part_passes if len(list(made.parts())) > 1]
     assert passes and max(made.workspace_place for made in passes) < graph.by_name["conv1.forward"].nbytes // 4
 
 
 def test_an_op_of_few_bytes_is_one_part(device, monkeypatch):
     limit_parts(monkeypatch, 1 << 30)
-    (one,) = stored(SMALL, device).by_name["conv2.forward"].passes
+    (one,) = stored(SMALL, device).by_name["conv2.forward"].part_passes
     assert one.count == 1 and [part.views for part in one.parts()] == [{}]
     # x [4,4,6,4] and y [4,2,6,4] in fp32, each a multiple of 256 bytes
     assert (one.operands["x0"].place, one.operands["y0"].place, one.workspace_place) == (0, 1536, 1536 + 768)
@@ -272,7 +272,7 @@ def test_an_op_of_few_bytes_is_one_part(device, monkeypatch):
 
 
 def test_a_part_has_its_items_of_each_operand(device, small_parts):
-    (made,) = stored(SMALL, device).by_name["conv1.forward"].passes
+    (made,) = stored(SMALL, device).by_name["conv1.forward"].part_passes
     assert made.count == 4 and made.operands["y0"].tensor.shape == (1, 4, 6, 4)
     assert made.operands["x0"].place is None and made.operands["y0"].place == 0
     items = [BatchSlice(i, 1, 4) for i in range(4)]
@@ -282,7 +282,7 @@ def test_a_part_has_its_items_of_each_operand(device, small_parts):
 
 
 def test_the_last_part_makes_what_is_summed_over_the_items(device, small_parts):
-    (made,) = stored(SMALL, device).by_name["conv2.wgrad"].passes
+    (made,) = stored(SMALL, device).by_name["conv2.wgrad"].part_passes
     parts = list(made.parts())
     assert ["dw0" in part.roles for part in parts] == [False, False, False, True]
     assert all("dw0" + CARRY in part.roles for part in parts)
@@ -292,7 +292,7 @@ def test_the_last_part_makes_what_is_summed_over_the_items(device, small_parts):
 
 def test_a_part_of_a_slice_is_one_of_its_items(device, small_parts):
     op = stored(SMALL, device, "whole/2").by_name["conv2.forward@2/2"]
-    parts = list(op.passes[0].parts())
+    parts = list(op.part_passes[0].parts())
     assert [str(part.record.batch_slice) for part in parts] == ["items 2..2 of 4", "items 3..3 of 4"]
     assert [part.views["x0"] for part in parts] == [BatchSlice(0, 1, 2), BatchSlice(1, 1, 2)]  # of what the slice has
 
@@ -304,11 +304,15 @@ def test_the_last_slice_writes_what_is_carried_where_it_has_parts(device, small_
     one = stored(SMALL, device, "whole/2").by_name["conv2.wgrad@2/2"]
     carries = {"conv2.wgrad.dw0.carry", "conv2.wgrad.dw1.carry"}
     assert (
-        len(list(parts.passes[0].parts())) == 2
+        len(list(parts.part_passes[0].parts())) == 2
         and carries <= set(parts.updates)
         and len(set(parts.touches)) == len(parts.touches)
     )
-    assert len(list(one.passes[0].parts())) == 1 and not carries <= set(one.updates) and parts.overlays == one.overlays
+    assert (
+        len(list(one.part_passes[0].parts())) == 1
+        and not carries <= set(one.updates)
+        and parts.overlays == one.overlays
+    )
 
 
 def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
@@ -318,9 +322,9 @@ def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
     """
     graph = stored(text, device)
     norms = [op for op in graph.ops if op.record.family.startswith("BatchNorm")]
-    steps = [[each.ends[0].step for each in op.passes] for op in norms]
+    steps = [[each.ends[0].step for each in op.part_passes] for op in norms]
     assert steps == [["statistics", "recompute"], ["gradient_sums", "input_gradient"]]
-    assert all(each.count == 4 for op in norms for each in op.passes)
+    assert all(each.count == 4 for op in norms for each in op.part_passes)
     wide = graph.buffers["conv1"].tensor.of("float32").nbytes
     assert all(op.workspace_bytes < wide for op in norms)
 
@@ -329,7 +333,7 @@ def test_a_batch_norm_in_parts_takes_its_two_passes(device, small_parts):
 def test_the_items_of_a_part_are_the_most_that_fit_of_those_that_divide_the_batch(device, items, parts, monkeypatch):
     limit_parts(monkeypatch, 3 * (4 + 2) * 6 * 4 * 4)  # three items of conv1 and conv2
     text = SMALL.replace("dim: 4 dim: 3", f"dim: {items} dim: 3").replace("{ dim: 4 }", f"{{ dim: {items} }}")
-    (made,) = stored(text, device).by_name["conv2.forward"].passes
+    (made,) = stored(text, device).by_name["conv2.forward"].part_passes
     assert len(list(made.parts())) == parts == made.count
     assert {part.record.batch_slice.count for part in made.parts() if parts > 1} <= {items // parts}
 
@@ -338,12 +342,12 @@ def test_a_net_of_fixed_items_is_in_one_part(device, small_parts):
     fixed = """layer { name: "fixed" type: "Reshape" bottom: "conv2" top: "fixed"
                        reshape_param { shape { dim: 4 dim: 48 } } }"""
     graph = stored(SMALL.replace(LOSS % "conv2", fixed + LOSS % "fixed"), device)
-    assert {len(list(each.parts())) for op in graph.ops for each in op.passes} == {1}
+    assert {len(list(each.parts())) for op in graph.ops for each in op.part_passes} == {1}
 
 
 def test_parts_that_carry_more_than_they_spare_are_one_part(device, small_parts):
     """The weights of `score` have more bytes than an item of what it reads."""
-    (made,) = stored(SMALL.replace("num_output: 5", "num_output: 500"), device).by_name["score.wgrad"].passes
+    (made,) = stored(SMALL.replace("num_output: 5", "num_output: 500"), device).by_name["score.wgrad"].part_passes
     assert len(list(made.parts())) == 1
 
 
@@ -367,13 +371,13 @@ def test_an_op_that_takes_16_bits_runs_as_it_is_and_moves_half_the_bytes(device)
         [stored(CONCAT, each).by_name[name] for name in ("both.forward", "both.backward")]
         for each in (CpuDevice(), device)
     )
-    assert not narrow.passes and narrow.workspace_bytes == 0 and narrow.launches == 1
-    assert wide.nbytes == 2 * narrow.nbytes and wide_back.nbytes == 2 * back.nbytes and not back.passes
+    assert not narrow.part_passes and narrow.workspace_bytes == 0 and narrow.launches == 1
+    assert wide.nbytes == 2 * narrow.nbytes and wide_back.nbytes == 2 * back.nbytes and not back.part_passes
 
 
 def test_where_one_operand_is_in_fp32_the_others_are_converted(device):
     text = CONCAT.replace('bottom: "b" top', 'bottom: "data" top')
-    (made,) = stored(text, device).by_name["both.forward"].passes
+    (made,) = stored(text, device).by_name["both.forward"].part_passes
     places = {role: operand.place is not None for role, operand in made.operands.items()}
     assert places == {"x0": True, "x1": False, "y0": True}
 
@@ -388,7 +392,7 @@ class Partly(CpuDevice):
 def test_an_op_of_which_some_operands_are_taken_converts_the_rest(device, small_parts):
     partly = Partly(storage=device.storage)
     op, converted = (stored(SMALL, each).by_name["conv2.forward"] for each in (partly, device))
-    (made,) = op.passes
+    (made,) = op.part_passes
     x, y = made.operands["x0"], made.operands["y0"]
     assert x.place is None and x.tensor == x.source_tensor and x.tensor.dtype == NARROW[device.storage]
     assert y.place == 0 and y.tensor.dtype == "float32" and op.workspace_bytes < converted.workspace_bytes
@@ -406,7 +410,7 @@ def test_a_buffer_that_is_written_under_two_roles_is_converted(device):
     graph = stored(text, device)
     for op in graph.ops:
         roles = [b for b in op.roles.values() if b in op.writes or b in op.updates]
-        assert op.passes or len(roles) == len(set(roles))
+        assert op.part_passes or len(roles) == len(set(roles))
 
 
 def test_conversions_count_as_traffic(device):

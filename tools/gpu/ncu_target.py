@@ -81,7 +81,7 @@ def launches(schedule: Schedule, precision: str, dtypes: Mapping[str, str], capa
     """Yield all launches of kernels of cuda/."""
     for group in joined(schedule.instructions):
         op = group[0].op
-        if op is not None and not op.passes and cuda_kernels.implements(op.record, op.step):
+        if op is not None and not op.part_passes and cuda_kernels.implements(op.record, op.step):
             yield from map(Moved, *traffic.group_launches(schedule, group, precision, dtypes, capability))
 
 

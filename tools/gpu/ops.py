@@ -116,7 +116,7 @@ def moved_by_op(job: Job, precision: str, capability: str) -> dict[str, tuple[in
     found = {}
     for group in joined(schedule.instructions):
         op = group[0].op
-        if op is None or op.passes or not cuda_kernels.implements(op.record, op.step):
+        if op is None or op.part_passes or not cuda_kernels.implements(op.record, op.step):
             continue
         launches, nbytes = group_launches(schedule, group, precision, narrow, capability)
         kernels, ops = " ".join(each.function for each in launches), [each.op for each in group if each.op is not None]

@@ -61,7 +61,7 @@ from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, r
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
+CUDA_FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
            "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
            CONV_MOMENTS, DGRAD_SUMS_FUSION, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
            "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
@@ -108,7 +108,7 @@ class CudaDevice(Device):
     has_streams = True
     takes_bytes = True
     part_bytes = 64 << 20  # enough to keep all multiprocessors busy
-    fusions = frozenset(FUSIONS)
+    fusions = frozenset(CUDA_FUSIONS)
 
     @property
     def title(self) -> str:

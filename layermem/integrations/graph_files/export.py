@@ -31,7 +31,7 @@ def graph_file(graph: Graph, costs: Costs | None = None) -> GraphFile:
     steps = backward_of(graph)
     functions = [replace(_forward(op, ids), attributes=_seconds([op], costs)) for op in layers]
     backwards = [
-        replace(_backward(op, steps[op.unit], ids, gradients), attributes=_seconds(steps[op.unit], costs))
+        replace(_backward(op, steps[op.node_run], ids, gradients), attributes=_seconds(steps[op.node_run], costs))
         for op in layers
     ]
     return GraphFile(tuple(variables), tuple(functions), tuple(backwards))
@@ -49,11 +49,11 @@ def layers_of(graph: Graph) -> list[Op]:
 
 
 def backward_of(graph: Graph) -> Mapping[tuple[int, ...], list[Op]]:
-    """The ops that are the backward function of each layer, by the layer's unit; none for other units."""
+    """The ops that are the backward function of each layer, by the run of its node; none for other runs."""
     steps: defaultdict[tuple[int, ...], list[Op]] = defaultdict(list)
     for op in graph.ops:
         if op.kind == BACKWARD:
-            steps[op.unit].append(op)
+            steps[op.node_run].append(op)
     return steps
 
 

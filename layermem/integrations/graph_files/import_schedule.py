@@ -26,8 +26,8 @@ def plan_of_schedule(graph: Graph, text: str, path: str | None = None) -> Plan:
     except InputError as error:
         raise error.at(path=path) from None
     names, layers = arrays_of(graph), layers_of(graph)
-    by_unit = backward_of(graph)
-    steps = [by_unit[layer.unit] for layer in layers]
+    by_run = backward_of(graph)
+    steps = [by_run[layer.node_run] for layer in layers]
     order = _Order(graph, {op.name for ops in (layers, *steps) for op in ops})
     for number, line in enumerate(text.splitlines(), 1):
         verb, *words = line.split()

@@ -257,7 +257,7 @@ def test_moments_and_sums_of_what_is_stored_in_16_bits_change_no_bit_under_any_k
     graph = job_of(None, solver=solver, device=CudaDevice(precision=precision, storage=storage)).graphs[0]
     sums = [(role, op) for op in graph.ops for role in op.roles if role.startswith(("moments", "norm_sums"))]
     assert Counter(role.rstrip("1") for role, _ in sums) == {"moments": 2 * 4, "norm_sums": 2 * 2}
-    assert not any(op.passes for _, op in sums)
+    assert not any(op.part_passes for _, op in sums)
     job = {"net": str(solver), "steps": 2, "precision": precision, "storage": storage}
     ways = [{"strategy": strategy, "poison": True} for strategy in KINDS]
     ways += [{"strategy": "hybrid", "slices": cut, "part_bytes": 1} for cut in (None, "p..two_relu/2", "..b/2")]

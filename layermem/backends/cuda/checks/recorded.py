@@ -81,7 +81,7 @@ def keys_of_step(device: Device, graphs: Iterable[Graph], gpu: Gpu) -> frozenset
     for graph in graphs:
         for op in (*graph.ops, *graph.fused_updates):
             dtypes = tuple((role, graph.buffers[name].tensor.dtype) for role, name in op.roles.items())
-            alike = op.record, op.step, dtypes, op.accumulates, len(op.passes)
+            alike = op.record, op.step, dtypes, op.accumulates, len(op.part_passes)
             if alike not in found:
                 found[alike] = keys_of(op, recorder.launched_by(op, graph))
     return frozenset().union(*found.values())

@@ -48,7 +48,11 @@ from layermem.utils.units import aligned
 
 Array = npt.NDArray[Any]
 
-FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS_FUSION}  # fusions that the reference runs, or a pair of its ops
+COMPARED_FUSIONS = {
+    "BatchNormScale",
+    CONV_MOMENTS,
+    DGRAD_SUMS_FUSION,
+}  # fusions that the reference runs, or a pair of its ops
 CONTEXT = StepContext(
     seed=1,
     step=0,
@@ -233,7 +237,7 @@ class Bench:
     def _naive(self, op: Op) -> Iterator[Launch]:
         """The launches of naive kernels for a convolution without an epilogue, with blobs of one type."""
         record, at = op.record, {role: self.addresses[name] for role, name in op.roles.items()}
-        if not isinstance(record, Conv) or record.problem.macs < NAIVE_MACS or record.bias or op.passes:
+        if not isinstance(record, Conv) or record.problem.macs < NAIVE_MACS or record.bias or op.part_passes:
             return
         dtypes = {self.graph.buffers[op.roles[role]].tensor.dtype for role in BLOBS if role in op.roles}
         problem, storage = record.problem, storage_of(dtypes)
@@ -385,7 +389,7 @@ def say(**line: object) -> None:
 def run(index: int, precision: str, storage: str, keys: list[str] | None, skip: list[str], wrong: list[str]) -> None:
     """Judge `keys`, or all keys that this GPU can run except those of `skip`."""
     device = CudaDevice(index, precision, storage=storage)
-    device.fusions, device.reports_progress = device.fusions & FUSIONS, False
+    device.fusions, device.reports_progress = device.fusions & COMPARED_FUSIONS, False
     gpu, left, known_wrong = device.driver.gpu, None if keys is None else set(keys), set(wrong)
     for by_warpgroups in (True, False) if gpu.capability == warpgroup.CAPABILITY else (False,):
         warpgroup.THRESHOLDS = warpgroup.NO_THRESHOLDS if by_warpgroups else THRESHOLDS
