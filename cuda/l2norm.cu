@@ -1,6 +1,6 @@
 // Vectors of length one, times a learned scale: y = w x / n, n = sqrt(sum x^2 + eps).
-//   forward    norm_sums -> norm_forward
-//   backward   norm_sums -> (norm_scale_sums -> channel_sums over its parts) -> norm_backward
+//   forward    l2norm_sums -> norm_forward
+//   backward   l2norm_sums -> (norm_scale_sums -> channel_sums over its parts) -> norm_backward
 //   x, y, dy, dx [norms][members][C] float: the channels-last pixels that share a norm lie side by side
 //   traffic    forward 8|x| bytes read, 4|x| written; backward 24|x| read, 4|x| written: bound by memory
 //   assumes    elements below 2^31
@@ -41,9 +41,9 @@ LM_FN void store_sums(const L2NormArgs& p, int norm, float squares, float dots) 
     if (p.dy != nullptr) p.sums[p.norms + norm] = dots;
 }
 
-// norm_sums_of_warp: 1 / n, and backward also sum of dy w x: sums [norms], or [2][norms], float written; x, dy read.
+// l2norm_sums_of_warp: 1 / n, and backward also sum of dy w x: sums [norms], or [2][norms], float written; x, dy read.
 //   launch   one warp a norm: grid ceil(norms / 8), block 256
-LM_KERNEL(norm_sums_of_warp, L2NormArgs, p, 256) {
+LM_KERNEL(l2norm_sums_of_warp, L2NormArgs, p, 256) {
     const int norm = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (norm >= p.norms) return;
     const float2 mine = sum_every(p, norm, lane, WARP);
@@ -51,8 +51,8 @@ LM_KERNEL(norm_sums_of_warp, L2NormArgs, p, 256) {
     if (lane == 0) store_sums(p, norm, squares, dots);
 }
 
-// norm_sums_of_block: the same sums [norms], or [2][norms].     launch   one block a norm: grid norms, block 256
-LM_KERNEL(norm_sums_of_block, L2NormArgs, p, 256) {
+// l2norm_sums_of_block: the same sums [norms], or [2][norms].     launch   one block a norm: grid norms, block 256
+LM_KERNEL(l2norm_sums_of_block, L2NormArgs, p, 256) {
     LM_SHARED(float, lanes, [33]);
     const float2 mine = sum_every(p, blockIdx.x, threadIdx.x, 256);
     const float squares = block_sum(mine.x, lanes);

@@ -43,11 +43,11 @@ def norm_launch(function: str, grid: int, op: L2Norm, call: CudaCall, y: int, dy
     )
 
 
-def norm_sums(op: L2Norm, call: CudaCall, dy: int, sums: int) -> Launch:
+def l2norm_sums(op: L2Norm, call: CudaCall, dy: int, sums: int) -> Launch:
     norms = op.x.count // members(op)
     if members(op) <= WARP_MEMBERS:
-        return norm_launch("norm_sums_of_warp", ceil_div(norms, WARPS), op, call, 0, dy, sums)
-    return norm_launch("norm_sums_of_block", norms, op, call, 0, dy, sums)
+        return norm_launch("l2norm_sums_of_warp", ceil_div(norms, WARPS), op, call, 0, dy, sums)
+    return norm_launch("l2norm_sums_of_block", norms, op, call, 0, dy, sums)
 
 
 def sums_bytes(op: L2Norm) -> int:
@@ -69,7 +69,7 @@ def scale_carry_bytes(op: L2Norm, role: str) -> int:
 
 @kernel(L2Norm, "forward", workspace=l2norm_workspace_bytes)
 def l2norm_forward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
-    yield norm_sums(op, call, 0, call.workspace)
+    yield l2norm_sums(op, call, 0, call.workspace)
     yield norm_launch("norm_forward", ceil_div(op.x.count, THREADS), op, call, call["y0"], 0, call.workspace)
 
 
@@ -77,7 +77,7 @@ def l2norm_forward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
 def l2norm_backward(op: L2Norm, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
     sums = workspace.take(sums_bytes(op))
-    yield norm_sums(op, call, call["dy0"] if "dx0" in call else 0, sums)
+    yield l2norm_sums(op, call, call["dy0"] if "dx0" in call else 0, sums)
     if call.sums("dw0"):  # before dx, which may overlay x or dy
         yield from scale_sums(op, call, sums, workspace)
     if "dx0" in call:

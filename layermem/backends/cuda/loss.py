@@ -44,7 +44,7 @@ def loss_arguments(x: Tensor, call: CudaCall, x1: int, label_struct: StructValue
     }
 
 
-class Parts(NamedTuple):
+class LossParts(NamedTuple):
     """Sums of `terms` numbers over the parts of `at`; for a slice of a batch, the sums of all slices so far.
 
     address     [at.parts][terms]
@@ -57,7 +57,7 @@ class Parts(NamedTuple):
     open_sums: int
 
     @classmethod
-    def of(cls, at: Columns, terms: int, workspace: Workspace, carry: int) -> Parts:
+    def of(cls, at: Columns, terms: int, workspace: Workspace, carry: int) -> LossParts:
         """Parts in the workspace, or in the `carry` of slices."""
         if at.here:
             return cls(at, terms, *at.carried(carry, terms))
@@ -70,7 +70,7 @@ class Parts(NamedTuple):
         return sum_rows(self.address, Columns(self.at.parts, self.terms), workspace)
 
 
-def sum_parts(function: str, arguments: StructValues, parts: Parts) -> Iterator[Launch]:
+def sum_parts(function: str, arguments: StructValues, parts: LossParts) -> Iterator[Launch]:
     for grid, at in parts.at.runs(parts.open_sums):
         yield launch(
             "loss",
@@ -88,7 +88,7 @@ def sum_parts(function: str, arguments: StructValues, parts: Parts) -> Iterator[
 
 
 def divide_total(
-    parts: Parts, call: CudaCall, workspace: Workspace, by: StructValues, factor: float = 1.0
+    parts: LossParts, call: CudaCall, workspace: Workspace, by: StructValues, factor: float = 1.0
 ) -> Iterator[Launch]:
     """Write y0 once the sum is complete."""
     total, sums = parts.total(workspace)
@@ -162,7 +162,7 @@ def euclidean_forward(op: EuclideanLoss, call: CudaCall) -> Iterator[Launch]:
     workspace, by = Workspace(call.workspace), normalizer(op.items)
     b, copies = in_order_of(op.a, op.b, call["x1"], workspace)
     yield from copies
-    parts = Parts.of(elements(op.a, op.batch_slice), 1, workspace, call.carry("y0"))
+    parts = LossParts.of(elements(op.a, op.batch_slice), 1, workspace, call.carry("y0"))
     yield from sum_parts("euclidean_forward", loss_arguments(op.a, call, b, labels(call, call["x1"], 0), by), parts)
     yield from divide_total(parts, call, workspace, by, 0.5)
 
@@ -219,7 +219,7 @@ def sum_sigmoid(
     """The address of the loss and of the number of counted elements, and the launches that compute them."""
     label_struct = labels(call, target, 0, op.ignore_label)
     arguments = {**loss_arguments(op.x, call, target, label_struct, normalizer(op.normalizer)), "x0": x}
-    parts = Parts.of(elements(op.x, op.batch_slice), 2, workspace, call.carry("y0"))
+    parts = LossParts.of(elements(op.x, op.batch_slice), 2, workspace, call.carry("y0"))
     over_parts = sum_parts("sigmoid_cross_entropy_forward", arguments, parts)
     sums, launches = parts.total(workspace)
     return sums, [*over_parts, *launches]
@@ -315,7 +315,7 @@ def smooth_l1_carry_bytes(op: SmoothL1Loss, role: str) -> int:
 @kernel(SmoothL1Loss, "forward", workspace=smooth_l1_workspace_bytes, carry=smooth_l1_carry_bytes)
 def smooth_l1_forward(op: SmoothL1Loss, call: CudaCall) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
-    parts = Parts.of(elements(op.x, op.batch_slice), 1, workspace, call.carry("y0"))
+    parts = LossParts.of(elements(op.x, op.batch_slice), 1, workspace, call.carry("y0"))
     for grid, at in parts.at.runs(parts.open_sums):
         yield smooth_l1(op, call, "forward", grid, parts.address, at, 0, 0)
     yield from divide_total(parts, call, workspace, normalizer(op.items))
@@ -342,7 +342,7 @@ def item_arguments(op: ItemLoss, call: CudaCall, squared: bool) -> StructValues:
 
 def item_forward(function: str, op: ItemLoss, call: CudaCall, at: Columns, squared: bool = False) -> Iterator[Launch]:
     workspace = Workspace(call.workspace)
-    parts = Parts.of(at, 1, workspace, call.carry("y0"))
+    parts = LossParts.of(at, 1, workspace, call.carry("y0"))
     yield from sum_parts(function, item_arguments(op, call, squared), parts)
     yield from divide_total(parts, call, workspace, normalizer(all_items(op)))
 

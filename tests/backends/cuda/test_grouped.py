@@ -13,7 +13,7 @@ from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.backends.cuda.products import grouped
 from layermem.backends.cuda.products.direct_problems import GROUP_SIZES, STRIDES
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
-from layermem.backends.cuda.products.grouped import GroupedWgrad, Parts, parts_of
+from layermem.backends.cuda.products.grouped import BandParts, GroupedWgrad, parts_of
 from layermem.ops import BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
@@ -125,7 +125,7 @@ def test_no_access_to_shared_memory_meets_a_bank_twice(name, step, rng):
 
 def given_parts(monkeypatch: pytest.MonkeyPatch, rows_each: int, images_each: int) -> None:
     """For products that are too small to have several."""
-    monkeypatch.setattr(grouped, "parts_of", lambda *_: Parts(rows_each, images_each))
+    monkeypatch.setattr(grouped, "parts_of", lambda *_: BandParts(rows_each, images_each))
 
 
 SLICED = 'type: "Convolution" convolution_param { kernel_size: 3 pad: 1 num_output: 8 group: 2 %s }'
@@ -163,7 +163,7 @@ def test_parts_follow_from_the_whole_batch_alone():
     for items in (1, 2, 32):
         its = GroupedWgrad.of(grouped_problem(items, 512, 14, 16), BatchSlice(items, items, 128))
         assert (its.rows_each, its.images_each) == (whole.rows_each, whole.images_each)
-    assert parts_of(1, 1, 1, 1, 4) == Parts(1, 1)
+    assert parts_of(1, 1, 1, 1, 4) == BandParts(1, 1)
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------------

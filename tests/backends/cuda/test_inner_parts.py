@@ -14,7 +14,7 @@ from layermem.backends.cuda.products.inner_parts import (
     DGRAD,
     FPROP,
     MOST_ROWS,
-    Parts,
+    DepthParts,
     dgrad_parts,
     forward_parts,
     parts_of,
@@ -70,7 +70,7 @@ def in_order(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_parts, "parts_of", lambda product, rows, columns, depth: Parts(1, depth))
+    monkeypatch.setattr(inner_parts, "parts_of", lambda product, rows, columns, depth: DepthParts(1, depth))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -43,7 +43,7 @@ def group_channels(problem: ConvProblem) -> int:
 # -- fprop and dgrad ---------------------------------------------------------------------------------------------------
 
 
-class Tile(NamedTuple):
+class StripTile(NamedTuple):
     """Strips of a block: rows and columns of strips, in each of `images` images."""
 
     rows: int
@@ -62,7 +62,7 @@ class Patch(NamedTuple):
     strides: Size
     overlap: Size
 
-    def of(self, tile: Tile) -> Size:
+    def of(self, tile: StripTile) -> Size:
         rows, columns = (
             count * step + overlap for count, step, overlap in zip(tile[:2], self.strides, self.overlap, strict=True)
         )
@@ -142,24 +142,24 @@ def _launch(
 
 
 @lru_cache(maxsize=4096)
-def tile_of(strips: Size, patch: Patch, each: int) -> Tile:
+def tile_of(strips: Size, patch: Patch, each: int) -> StripTile:
     """The tile with the fewest instructions per image.  It changes no bit."""
     rows, columns = strips
     tiles = (
-        Tile(down, right, max(1, MOST_STRIPS // (down * right)) if (down, right) == strips else 1)
+        StripTile(down, right, max(1, MOST_STRIPS // (down * right)) if (down, right) == strips else 1)
         for down, right in product(range(1, min(rows, MOST_STRIPS) + 1), range(1, min(columns, MOST_STRIPS) + 1))
         if down * right <= MOST_STRIPS
     )
     fitting = (
-        Tile(tile.rows, tile.columns, images)
+        StripTile(tile.rows, tile.columns, images)
         for tile in tiles
         for images in range(1, tile.images + 1)
-        if shared_bytes(Tile(tile.rows, tile.columns, images), patch, each) <= MOST_SHARED
+        if shared_bytes(StripTile(tile.rows, tile.columns, images), patch, each) <= MOST_SHARED
     )
     return min(fitting, key=lambda tile: _issues(tile, strips, patch, each))
 
 
-def _issues(tile: Tile, strips: Size, patch: Patch, each: int) -> float:
+def _issues(tile: StripTile, strips: Size, patch: Patch, each: int) -> float:
     """Instructions of all warps for an image; more if a multiprocessor has too few warps to issue one per cycle."""
     blocks = prod(ceil_div(count, of_tile) for count, of_tile in zip(strips, tile[:2], strict=True))
     warps = tile.threads // WARP
@@ -169,7 +169,7 @@ def _issues(tile: Tile, strips: Size, patch: Patch, each: int) -> float:
     return slower * blocks * warps * (STRIP_ISSUES * each // QUAD + PIXEL_ISSUES * copies + END_ISSUES) / tile.images
 
 
-def shared_bytes(tile: Tile, patch: Patch, each: int) -> int:
+def shared_bytes(tile: StripTile, patch: Patch, each: int) -> int:
     """Bytes of the filters, and of pixels in fp32; 16-bit pixels use part of these."""
     return FLOAT * CHANNELS * (TAPS * TAPS * each + tile.images * prod(patch.of(tile)))
 
@@ -177,7 +177,7 @@ def shared_bytes(tile: Tile, patch: Patch, each: int) -> int:
 # -- wgrad -------------------------------------------------------------------------------------------------------------
 
 
-class Parts(NamedTuple):
+class BandParts(NamedTuple):
     """Bands of `rows_each` rows, in groups of `images_each` images."""
 
     rows_each: int
@@ -213,7 +213,7 @@ class GroupedWgrad(DirectWgrad):
         return self._parts.images_each
 
     @cached_property
-    def _parts(self) -> Parts:
+    def _parts(self) -> BandParts:
         problem = self.problem
         return parts_of(self.images, problem.out_h, self.strips_w, self.across, problem.filter.nbytes)
 
@@ -241,7 +241,7 @@ class GroupedWgrad(DirectWgrad):
 
 
 @lru_cache(maxsize=4096)
-def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) -> Parts:
+def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) -> BandParts:
     """Choose the parts: among those near the least modelled time of sums and additions, the fewest, which need the
     least memory; `nbytes` is the size of the gradient."""
     spent = {
@@ -252,18 +252,18 @@ def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) ->
     return next(parts for parts, cycles in spent.items() if cycles <= least + least // SLACK)
 
 
-def _of_images(images: int, rows: int) -> Iterator[Parts]:
+def _of_images(images: int, rows: int) -> Iterator[BandParts]:
     """Yield parts of whole images, the fewest parts first."""
     for count in range(1, images + 1):
-        yield Parts(rows, ceil_div(images, count))
+        yield BandParts(rows, ceil_div(images, count))
 
 
-def _of_rows(rows: int) -> Iterator[Parts]:
+def _of_rows(rows: int) -> Iterator[BandParts]:
     for count in range(2, rows + 1):
-        yield Parts(ceil_div(rows, count), 1)
+        yield BandParts(ceil_div(rows, count), 1)
 
 
-def _cycles(parts: Parts, images: int, rows: int, strips_w: int, across: int, nbytes: int) -> int:
+def _cycles(parts: BandParts, images: int, rows: int, strips_w: int, across: int, nbytes: int) -> int:
     count = ceil_div(images, parts.images_each) * ceil_div(rows, parts.rows_each)
     rounds, rest = divmod(across * count, len(STRIP_CYCLES) * SCHEDULERS)
     a_strip = rounds * STRIP_CYCLES[-1] + (STRIP_CYCLES[ceil_div(rest, SCHEDULERS) - 1] if rest else 0)

@@ -28,7 +28,7 @@ LEAST_DEPTH = 2 * DEPTH  # lower limit of a part
 MOST_ROWS = 512  # limit of the weights' rows in a part of dgrad: bands have whole parts
 
 
-class Parts(NamedTuple):
+class DepthParts(NamedTuple):
     """A product is split into `number` parts of `depth` each."""
 
     number: int
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def parts_of(product: str, rows: int, columns: int, depth: int) -> Parts:
+def parts_of(product: str, rows: int, columns: int, depth: int) -> DepthParts:
     """Choose the number of parts: among the divisors of the depth (in units of four) near the least modelled time in
     tf32 of products and additions, the smallest, which needs the least memory."""
     most = max(1, depth // LEAST_DEPTH)
@@ -45,7 +45,7 @@ def parts_of(product: str, rows: int, columns: int, depth: int) -> Parts:
     spent = {count: _parts_cycles(product, rows, columns, depth, count) for count in counts}
     least = min(spent.values())
     count = next(count for count in counts if spent[count] <= least + least // SLACK)
-    return Parts(count, depth // count)
+    return DepthParts(count, depth // count)
 
 
 def _parts_cycles(product: str, rows: int, columns: int, depth: int, count: int) -> int:
@@ -67,16 +67,16 @@ def whole_rows(op: InnerProduct) -> int:
     return op.rows if op.batch_slice is None else op.rows // op.batch_slice.count * op.batch_slice.items
 
 
-def forward_parts(op: InnerProduct) -> Parts:
+def forward_parts(op: InnerProduct) -> DepthParts:
     if not has_parts(op):
-        return Parts(1, op.inner)
+        return DepthParts(1, op.inner)
     return parts_of(FPROP, whole_rows(op), op.dy_outputs, op.inner)
 
 
-def dgrad_parts(op: InnerProduct) -> Parts:
+def dgrad_parts(op: InnerProduct) -> DepthParts:
     """The parts over the rows of all bands of the weights."""
     if not has_parts(op):
-        return Parts(1, op.dy_outputs)
+        return DepthParts(1, op.dy_outputs)
     return parts_of(DGRAD, whole_rows(op), op.inner, op.dy_outputs)
 
 
@@ -94,7 +94,7 @@ def _parts_bytes(rows: int, columns: int, count: int) -> int:
     return FLOAT * rows * count * columns if count > 1 else 0
 
 
-def parts_here(op: InnerProduct, parts: Parts) -> int:
+def parts_here(op: InnerProduct, parts: DepthParts) -> int:
     """The number of dgrad's parts in this band of the weights; Device.row_bands makes bands of whole parts."""
     return ceil_div(op.outputs, parts.depth)
 
