@@ -30,7 +30,7 @@ from layermem.schedule.ir import Instruction
 from layermem.utils.free_memory import free_memory
 from layermem.utils.steps import report_step
 from layermem.utils.stopwatch import seconds_since
-from layermem.utils.text import choices
+from layermem.utils.text import advice_for
 from layermem.utils.units import format_bytes
 
 Memory: TypeAlias = Any  # a range of an arena: a NumPy view, or an address on another device
@@ -326,7 +326,7 @@ def get_device(name: str, **settings: object) -> Device:
     if name not in DEVICES and name in available:
         import_module(f"layermem.backends.{name}")
     if name not in DEVICES:
-        raise InputError(f"unknown device '{name}' ({choices({'gpu': 'cuda'}.get(name, name), available)})")
+        raise InputError(f"unknown device '{name}' ({advice_for({'gpu': 'cuda'}.get(name, name), available)})")
     return DEVICES[name](**settings)
 
 

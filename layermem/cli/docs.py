@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.text import choices, wrap
+from layermem.utils.text import advice_for, wrap
 
 EXAMPLE = """\
   layermem docs
@@ -82,7 +82,7 @@ def _page(name: str, pages: dict[str, str]) -> str:
     """The page of a name, which may also be written as the path of its file in a clone."""
     short = name.removeprefix("docs/").removesuffix(".md")
     if short not in pages:
-        raise InputError(f"there is no page '{name}'; {choices(short, pages)}")
+        raise InputError(f"there is no page '{name}'; {advice_for(short, pages)}")
     return pages[short]
 
 

@@ -16,7 +16,7 @@ from layermem.cli.options import add_json, print_json
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
-from layermem.utils.text import choices, printable, wrap
+from layermem.utils.text import advice_for, printable, wrap
 
 EXAMPLE = """\
   layermem examples
@@ -92,7 +92,7 @@ def run_examples(arguments: argparse.Namespace) -> int:
     examples = read_examples()
     for name in arguments.names:
         if name not in examples:
-            raise InputError(f"there is no example '{name}'; choose another ({choices(name, examples)})")
+            raise InputError(f"there is no example '{name}'; choose another ({advice_for(name, examples)})")
     if arguments.names and arguments.json:
         raise InputError("--json is of the list of examples; leave out the names, or --json")
     if arguments.names:

@@ -41,7 +41,7 @@ REMEDY = (
 OUTPUTS = ("log", "log_every", "tensorboard", "plot")  # options of files that the first rank writes
 
 
-class Job:
+class RankJob:
     """The ranks that train together; before `open`, and for other verbs, only this one."""
 
     def __init__(self) -> None:

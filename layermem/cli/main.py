@@ -49,7 +49,7 @@ from layermem.cli import (
     watch,
 )
 from layermem.cli.combinations import check_combinations
-from layermem.cli.launch import Job, silence_others
+from layermem.cli.launch import RankJob, silence_others
 from layermem.cli.other_names import refuse_other_names
 from layermem.cli.parser import Parser, VerbParser
 from layermem.cli.verbosity import DISK_FULL, apply_verbosity, lost_output
@@ -101,7 +101,7 @@ GC_THRESHOLDS = 100_000, 50, 100
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     gc.set_threshold(*GC_THRESHOLDS)
-    job = Job()
+    job = RankJob()
     with _resend_lost_interrupts():
         try:
             return job.end(_run(argv, job))
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return job.end(INTERRUPTED)
 
 
-def _run(argv: Sequence[str] | None, job: Job) -> int:
+def _run(argv: Sequence[str] | None, job: RankJob) -> int:
     try:
         return _run_verb(argv, job)
     except SystemExit as end:  # argparse: 0 after --help, 2 after an error
@@ -144,7 +144,7 @@ def _not_built(error: Exception) -> InputError | None:
     return InputError("the native module is not built for this Python; build it with `make native`")
 
 
-def _run_verb(argv: Sequence[str] | None, job: Job) -> int:
+def _run_verb(argv: Sequence[str] | None, job: RankJob) -> int:
     _prepare_streams()
     if completion.is_wanted():
         completion.complete(make_parser())

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from layermem.cli.verbosity import add_verbosity
 from layermem.errors import InputError
 from layermem.utils.numbers import parse_float, parse_integer
-from layermem.utils.text import choices, columns, nearest, wrap
+from layermem.utils.text import advice_for, columns, nearest, wrap
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 VERB_WIDTH = 14
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             is_verb = isinstance(action, argparse._SubParsersAction)
             what = "verb" if is_verb else _name(action)
-            self.error(f"unknown {what} '{value}' ({choices(value, action.choices)})")
+            self.error(f"unknown {what} '{value}' ({advice_for(value, action.choices)})")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")

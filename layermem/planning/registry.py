@@ -20,7 +20,7 @@ from layermem.graph.ops import Graph
 from layermem.planning.costs import Costs
 from layermem.planning.hints import Hints
 from layermem.planning.plan import Decision, Gap, Plan
-from layermem.utils.text import choices
+from layermem.utils.text import advice_for
 
 T = TypeVar("T")
 MINIMUM_MEMORY = 0  # a budget that nothing fits: strategies return the plan that needs the fewest bytes
@@ -125,7 +125,7 @@ def strategy(name: str, *, description: str, **declared: Any) -> Callable[[Strat
 def get_strategy(name: str) -> StrategyEntry:
     """The entry of a registered strategy; InputError, with the known names, for another name."""
     if name not in STRATEGIES:
-        raise InputError(f"unknown strategy '{name}' ({choices(name, STRATEGIES)})")
+        raise InputError(f"unknown strategy '{name}' ({advice_for(name, STRATEGIES)})")
     return STRATEGIES[name]
 
 

@@ -43,7 +43,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=CUTOFF)), None)
 
 
-def choices(word: str, known: Iterable[str]) -> str:
+def advice_for(word: str, known: Iterable[str]) -> str:
     """Return the advice for an unknown word: "did you mean plan? choose from plan, train"."""
     known = list(known)
     near = nearest(word, known)

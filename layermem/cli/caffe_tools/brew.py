@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from layermem.cli import test as test_verb
 from layermem.cli import time as time_verb
 from layermem.cli import train as train_verb
-from layermem.cli.caffe_tools.devices import Choice, asked_of, choose, selected
+from layermem.cli.caffe_tools.devices import DeviceChoice, asked_of, choose, selected
 from layermem.cli.caffe_tools.gflags import Flag
 from layermem.cli.caffe_tools.program import Call, Program
 from layermem.cli.caffe_tools.variables import environment_words
@@ -235,7 +235,7 @@ def _net_state(call: Call) -> list[str]:
     return ["--level", call.text("level"), *stage]
 
 
-def _arguments(call: Call, verb: str, words: list[str], choice: Choice) -> argparse.Namespace:
+def _arguments(call: Call, verb: str, words: list[str], choice: DeviceChoice) -> argparse.Namespace:
     """Parse the options of a verb of `layermem`, with those of the environment and the device."""
     parser = Parser("caffe")
     module = {"train": train_verb, "test": test_verb, "time": time_verb}[verb]

@@ -22,7 +22,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """The device `name`; on cuda the number of the GPU; and how many GPUs train together, or would."""
 
     name: str
@@ -42,11 +42,11 @@ def asked_of(solver: SolverFile, gpu: str) -> tuple[str, str]:
     return number, "solver_mode: GPU" + (f" with device_id: {number}" if message.HasField("device_id") else "")
 
 
-def choose(call: Call, asked: str, source: str, *, several: bool = False) -> Choice:
+def choose(call: Call, asked: str, source: str, *, several: bool = False) -> DeviceChoice:
     """Return the device for `asked`, a value of -gpu; only `several` uses more than the first of its GPUs."""
     if not asked:
         call.log.write("Use CPU.", "caffe.cpp:197")
-        return Choice("cpu")
+        return DeviceChoice("cpu")
     numbers = _numbers(asked)
     try:
         gpus = found_gpus()
@@ -55,9 +55,9 @@ def choose(call: Call, asked: str, source: str, *, several: bool = False) -> Cho
         batches = f", with {count} batches an iteration as {count} GPUs would" if count > 1 else ""
         text = f"No GPU was found for {source}, so the CPU computes{batches}: {error}"
         call.log.write(text, "caffe.cpp:197", "W")
-        return Choice("cpu", count=count)
+        return DeviceChoice("cpu", count=count)
     if call.group.transport is not None:  # one of several ranks, each of which sees the GPUs that were chosen
-        return Choice("cuda", count=call.group.size)
+        return DeviceChoice("cuda", count=call.group.size)
     chosen = [_gpu(number, gpus, source) for number in numbers] or gpus
     if several and len(chosen) > 1:
         call.log.write(f"Using GPUs {', '.join(str(gpu.number) for gpu in chosen)}", "caffe.cpp:204")
@@ -67,7 +67,7 @@ def choose(call: Call, asked: str, source: str, *, several: bool = False) -> Cho
         call.log.write(f"Using GPUs {chosen[0].number}", "caffe.cpp:204")
     for gpu in chosen:
         call.log.write(f"GPU {gpu.number}: {gpu.name}", "caffe.cpp:209")
-    return Choice("cuda", chosen[0].number, len(chosen))
+    return DeviceChoice("cuda", chosen[0].number, len(chosen))
 
 
 def found_gpus() -> list[Gpu]:

@@ -6,7 +6,7 @@ import pytest
 
 from layermem.backends.cuda.driver.context import Gpu
 from layermem.cli.caffe_tools import devices
-from layermem.cli.caffe_tools.devices import Choice, asked_of, choose
+from layermem.cli.caffe_tools.devices import DeviceChoice, asked_of, choose
 from layermem.distributed.group import Group
 from layermem.errors import CudaUnavailable, InputError
 from layermem.proto.read import read_solver_text
@@ -58,7 +58,7 @@ def test_one_gpu_is_chosen_by_its_number(gpus):
     gpus(3)
     for asked, index in (("2", 2), ("0", 0), ("1,2", 1), ("all", 0)):
         call = Call()
-        assert choose(call, asked, f"-gpu {asked}") == Choice("cuda", index)
+        assert choose(call, asked, f"-gpu {asked}") == DeviceChoice("cuda", index)
         assert call.lines == [("I", f"Using GPUs {index}"), ("I", f"GPU {index}: Tesla {index}")]
 
 
@@ -73,14 +73,14 @@ def test_ranks_see_the_gpus_that_are_chosen(gpus, monkeypatch, visible, asked, n
     choice = choose(Call(), asked, "-gpu", several=True)
     assert choice.name == "cuda" and choice.count == count
     assert devices.os.environ[devices.VISIBLE] == names
-    assert choose(Call(transport="mpi"), asked, "-gpu", several=True) == Choice("cuda", None, 2)
+    assert choose(Call(transport="mpi"), asked, "-gpu", several=True) == DeviceChoice("cuda", None, 2)
 
 
 def test_without_a_gpu_the_cpu_computes_with_a_warning(gpus):
     gpus(0)
     for asked, several, count in (("0", True, 1), ("all", True, 1), ("0,1,2", True, 3), ("0,1,2", False, 1)):
         call = Call()
-        assert choose(call, asked, "-gpu", several=several) == Choice("cpu", None, count)
+        assert choose(call, asked, "-gpu", several=several) == DeviceChoice("cpu", None, count)
         ((severity, text),) = call.lines
         assert severity == "W" and text.startswith("No GPU was found for -gpu, so the CPU computes")
         assert text.endswith(": no driver") and ("batches an iteration" in text) == (count > 1)
@@ -89,7 +89,7 @@ def test_without_a_gpu_the_cpu_computes_with_a_warning(gpus):
 def test_no_gpu_is_asked_for(gpus):
     gpus(2)
     call = Call()
-    assert choose(call, "", "") == Choice("cpu") and call.lines == [("I", "Use CPU.")]
+    assert choose(call, "", "") == DeviceChoice("cpu") and call.lines == [("I", "Use CPU.")]
 
 
 @pytest.mark.parametrize(
