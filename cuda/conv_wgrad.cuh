@@ -30,12 +30,12 @@ struct WgradWindows {
 
     template <class Args>
     LM_MEMBER WgradWindows(const Args& p, int split) {
-        const int each = p.problem.maps_h * p.problem.maps_w, last = p.first_image + p.problem.images;
+        const int each = p.problem.maps_h * p.problem.maps_w, slice_end = p.first_image + p.problem.images;
         const int part = split / p.pieces, piece = split - part * p.pieces;
         const int begin = part * p.images_each, end = min(begin + p.images_each, p.images_whole);
-        ends = last >= end;
+        ends = slice_end >= end;
         before = (max(p.first_image - begin, 0) * each + DEPTH - 1) / DEPTH * DEPTH;
-        const int behind = ends ? (end - begin) * each : (last - begin) * each / DEPTH * DEPTH;
+        const int behind = ends ? (end - begin) * each : (slice_end - begin) * each / DEPTH * DEPTH;
         start = (begin - p.first_image) * each + before, depth = behind - before;
         if (p.pieces > 1) {
             start += piece * p.windows_each;

@@ -41,7 +41,8 @@ OTHERWISE = "slice other layers, as FIRST..LAST/COUNT, or none"
 
 @dataclass(frozen=True)
 class Cut:
-    """Layers `first` .. `last` run in `count` slices.  "" is the first layer after the data, or the last layer."""
+    """Layers `first` to `last`, inclusive, run in `count` slices.  "" is the first layer after the data, or the last
+    layer."""
 
     first: str
     last: str

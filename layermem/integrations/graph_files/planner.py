@@ -99,27 +99,29 @@ class GraphPlanner:
         self.sublinear = sublinear_plans(self.values) if family == SUBLINEAR else None
         self._least: _native.ChainReport | None = None
 
-    def least(self, time_limit: float = 60.0) -> _native.ChainReport:
+    def least(self, limit_seconds: float = 60.0) -> _native.ChainReport:
         """The native plan of the smallest peak found; its model_peak_bytes is the smallest budget."""
         if self._least is None or not self._least.proven_optimal:
-            self._least = self.native.minimum(time_limit)
+            self._least = self.native.minimum(limit_seconds)
         return self._least
 
-    def plan(self, budget_bytes: int | None = None, objective: str = "T", time_limit: float = 60.0) -> GraphPlan:
+    def plan(self, budget_bytes: int | None = None, objective: str = "T", limit_seconds: float = 60.0) -> GraphPlan:
         """The plan within `budget_bytes` of values and gradients; without a budget, within the smallest that has a
         plan.
 
-        objective   T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then reduces
-        time_limit  seconds for the smallest budget, and again for the plan; then the best plan so far is returned.
-                    They are counted in steps, so that the answer is the same on every machine
+        objective      T: least recomputation; M: most recomputation, in coarse segments whose memory liveness then
+                       reduces
+        limit_seconds  limit of the search for the smallest budget, and again of that for the plan, in seconds that
+                       are counted in steps, so that the answer is the same on every machine; at the limit the best
+                       plan so far is returned
         """
         if self.nested is not None:
-            return self._plan_nested(self.nested, budget_bytes, objective, time_limit)
+            return self._plan_nested(self.nested, budget_bytes, objective, limit_seconds)
         if self.sublinear is not None:
             return self._plan_sublinear(self.sublinear, budget_bytes, objective)
-        least = self.least(time_limit)
+        least = self.least(limit_seconds)
         budget_bytes = least.model_peak_bytes if budget_bytes is None else budget_bytes
-        found = self.native.solve(budget_bytes, OBJECTIVES[objective], time_limit)
+        found = self.native.solve(budget_bytes, OBJECTIVES[objective], limit_seconds)
         # The time limit ended the search before it found this plan.
         if found is None and least.model_peak_bytes <= budget_bytes:
             found = least
@@ -177,7 +179,7 @@ class GraphPlanner:
         )
 
     def _plan_nested(
-        self, nested: NestedPlanner, budget_bytes: int | None, objective: str, time_limit: float
+        self, nested: NestedPlanner, budget_bytes: int | None, objective: str, limit_seconds: float
     ) -> GraphPlan:
         """Without a budget, or with one that has no plan, search for the fewest bytes; otherwise report the smallest
         peak found."""
@@ -186,11 +188,11 @@ class GraphPlanner:
         begin = perf_counter()
         found = None
         if budget_bytes is not None:
-            start = self.native.solve(budget_bytes, "time", time_limit)
+            start = self.native.solve(budget_bytes, "time", limit_seconds)
             found = nested.plan(budget_bytes, [start.actions] if start else [])
         minimum_bytes = found.peak_bytes if found else 0
         if found is None:
-            lower, least = self.least(time_limit), nested.minimum()
+            lower, least = self.least(limit_seconds), nested.minimum()
             minimum_bytes = min(lower.model_peak_bytes, least.peak_bytes)
             budget_bytes = minimum_bytes if budget_bytes is None else budget_bytes
             fitting = [each.actions for each in (lower, least) if each.peak_bytes <= budget_bytes]

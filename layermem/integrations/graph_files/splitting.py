@@ -128,9 +128,9 @@ class _Sequence:
                 over -= self._over(self.live[last + 1 : later] - self.graph.bytes[node])
                 yield _Drop(position, last, later, over)
 
-    def _chain(self, drop: _Drop, limit: float) -> list[int]:
+    def _chain(self, drop: _Drop, score_limit: float) -> list[int]:
         """The dropped node after those of its inputs that are not in memory before the run at `later`, in a possible
-        order; empty if that is only the node, or certainly not below the score `limit`."""
+        order; empty if that is only the node, or certainly not below `score_limit`."""
         chain: dict[int, None] = {}
         stack = [self.runs[drop.position]]
         rest, over, cost = self._rest_bytes(drop) - self.budget_bytes, drop.over, 0
@@ -142,7 +142,7 @@ class _Sequence:
                 chain[stack.pop()] = None
                 over -= max(0, rest + self.graph.bytes[node])  # lower bound of the bytes while it runs
                 cost += self.graph.cost[node]
-                if self._score(over, cost) >= limit:
+                if self._score(over, cost) >= score_limit:
                     return []
             else:
                 stack.append(missing)

@@ -115,14 +115,14 @@ void contrastive_loss(const PairArgs& args, int64_t begin, int64_t end, LossPart
 void contrastive_loss_backward(const PairArgs& args, int64_t begin, int64_t end) {
     constexpr float kMinDistance = 1e-4f;  // added to the distance that is divided by: it may be 0
     for (int64_t item = begin; item < end; ++item) {
-        const int64_t first = item * args.size, last = first + args.size;
+        const int64_t first = item * args.size, item_end = first + args.size;
         float slope = 1;
         if (!is_same(args, item)) {
-            const float square = squared_distance(args.a, args.b, first, last), distance = __builtin_sqrtf(square);
+            const float square = squared_distance(args.a, args.b, first, item_end), distance = __builtin_sqrtf(square);
             slope = args.legacy ? (square < args.margin ? -1.0f : 0.0f)
                                 : -clamp_at_zero(args.margin - distance) / (distance + kMinDistance);
         }
-        difference_backward(args, first, last, args.scale * slope);
+        difference_backward(args, first, item_end, args.scale * slope);
     }
 }
 
