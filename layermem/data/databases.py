@@ -32,7 +32,7 @@ from layermem.utils.input_files import read_bytes
 from layermem.utils.numbers import parse_float
 from layermem.utils.seeds import generator
 
-MAX_KEY = 511  # bytes, the limit of LMDB
+MAX_KEY_BYTES = 511  # bytes, the limit of LMDB
 RECORDS = 1000  # records in a transaction
 BATCH = 64  # images in memory while a mean is computed
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
@@ -164,8 +164,8 @@ def _numbered(entries: Sequence[T], seed: int | None, track: Track) -> Iterator[
 
 def _key(number: int, name: str) -> bytes:
     key = os.fsencode(f"{number:08d}_{name}")
-    if len(key) > MAX_KEY:
-        raise InputError(f"has a path of {len(key)} bytes, above the {MAX_KEY} of an LMDB key; shorten it")
+    if len(key) > MAX_KEY_BYTES:
+        raise InputError(f"has a path of {len(key)} bytes, above the {MAX_KEY_BYTES} of an LMDB key; shorten it")
     return key
 
 

@@ -24,8 +24,8 @@ from layermem.errors import InputError
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SUB = 1  # the filter of PNG that subtracts the pixel on the left; 0 is none
-PNG_CHUNK = 8192  # bytes of compressed data in a chunk
-SMALL_PNG = 16384  # bytes of rows from which on the window of zlib is the largest
+PNG_CHUNK_BYTES = 8192  # bytes of compressed data in a chunk
+SMALL_PNG_BYTES = 16384  # bytes of rows from which on the window of zlib is the largest
 LARGEST_WINDOW, LEAST_WINDOW = 15, 9  # bits
 
 
@@ -45,7 +45,7 @@ def _png(image: np.ndarray) -> bytes:
     content = np.insert(rows, 0, SUB if width > 1 else 0, axis=1).tobytes()
     data = _deflated(content)
     header = struct.pack(">2I5B", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
-    parts = [data[start : start + PNG_CHUNK] for start in range(0, len(data), PNG_CHUNK)]
+    parts = [data[start : start + PNG_CHUNK_BYTES] for start in range(0, len(data), PNG_CHUNK_BYTES)]
     chunks = [(b"IHDR", header), *((b"IDAT", part) for part in parts), (b"IEND", b"")]
     return PNG_SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks)
 
@@ -57,11 +57,11 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 def _deflated(content: bytes) -> bytes:
     """`content` compressed, with the window that libpng chooses and states for its size."""
     size, bits = len(content), LARGEST_WINDOW
-    while size <= SMALL_PNG and bits > LEAST_WINDOW and size + 262 <= 1 << (bits - 1):
+    while size <= SMALL_PNG_BYTES and bits > LEAST_WINDOW and size + 262 <= 1 << (bits - 1):
         bits -= 1
     encoder = zlib.compressobj(1, zlib.DEFLATED, bits, 8, zlib.Z_RLE)
     data = encoder.compress(content) + encoder.flush()
-    if size > SMALL_PNG:
+    if size > SMALL_PNG_BYTES:
         return data
     stated = (data[0] >> 4) + 8
     while stated > 8 and size <= 1 << (stated - 1):

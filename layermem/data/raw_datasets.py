@@ -20,10 +20,10 @@ from layermem.proto.schema import Datum
 from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import generator
 
-LIMIT = 2**31  # bytes of a file
+FILE_LIMIT_BYTES = 2**31  # bytes of a file
 IMAGES, LABELS = 2051, 2049  # first numbers of MNIST's files
 CIFAR_SHAPE = (3, 32, 32)
-CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes
+RECORD_BYTES = 1 + 3 * 32 * 32  # of CIFAR-10
 CIFAR_BATCH = 10_000  # records in a file
 CIFAR_TRAIN = 5  # files of the training set
 
@@ -66,22 +66,22 @@ def cifar_records(folder: Path, *, train: bool) -> Iterator[Record]:
     channels, height, width = CIFAR_SHAPE
     for file, name in enumerate(names):
         path = folder / name
-        raw = read_bytes(path, what="batch of CIFAR-10", limit=LIMIT)
-        count, rest = divmod(len(raw), CIFAR_RECORD)
+        raw = read_bytes(path, what="batch of CIFAR-10", limit=FILE_LIMIT_BYTES)
+        count, rest = divmod(len(raw), RECORD_BYTES)
         if rest or not 0 < count <= CIFAR_BATCH:
             what = (
-                f"has {len(raw):,} bytes, which are not 1 to {CIFAR_BATCH:,} records of {CIFAR_RECORD:,}; copy it again"
+                f"has {len(raw):,} bytes, which are not 1 to {CIFAR_BATCH:,} records of {RECORD_BYTES:,}; copy it again"
             )
             raise InputError(what, path=str(path))
         for number in range(count):
-            label, data = raw[number * CIFAR_RECORD], raw[number * CIFAR_RECORD + 1 : (number + 1) * CIFAR_RECORD]
+            label, data = raw[number * RECORD_BYTES], raw[number * RECORD_BYTES + 1 : (number + 1) * RECORD_BYTES]
             key = b"%05d" % (file * CIFAR_BATCH + number)
             yield key, Datum(channels=channels, height=height, width=width, data=data, label=_signed(bytes([label]))[0])
 
 
 def _parse(path: Path, magic: int, numbers: int, what: str) -> tuple[tuple[int, ...], bytes]:
     """Return the numbers behind the first one of a file of MNIST, and its other bytes."""
-    raw = read_bytes(path, what=f"{what} file of MNIST", limit=LIMIT)
+    raw = read_bytes(path, what=f"{what} file of MNIST", limit=FILE_LIMIT_BYTES)
     head = struct.Struct(f">{1 + numbers}I")
     if len(raw) < head.size or head.unpack_from(raw)[0] != magic:
         remedy = "decompress it" if raw[:2] == b"\x1f\x8b" else f"give the file of the {what}s"

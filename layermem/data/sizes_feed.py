@@ -20,7 +20,7 @@ from layermem.layers.data import SIZES
 from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import Read, read_bytes, read_lines
 
-LIMIT = 2**30  # bytes of the file
+FILE_LIMIT_BYTES = 2**30  # bytes of the file
 MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 
 
@@ -66,7 +66,9 @@ def resizing_of_evaluation(p: Message) -> Resizing | None:
 def read_sizes(path: Path, read: Read = read_bytes) -> list[tuple[int, int]]:
     """Height and width of each image."""
     sizes = []
-    for number, line in enumerate(read_lines(path, what="list of sizes", limit=LIMIT, read=read, names=True), start=1):
+    for number, line in enumerate(
+        read_lines(path, what="list of sizes", limit=FILE_LIMIT_BYTES, read=read, names=True), start=1
+    ):
         words = line.split()
         if not words:
             continue

@@ -23,13 +23,13 @@ from layermem.planning.lower_sets import LowerSetPlanner, lower_set_planner
 from layermem.planning.offloading import HostBudget, activations
 from layermem.planning.op_order import delay_growth
 from layermem.planning.phases import forward_first
-from layermem.planning.plan import INTRA, NO_LIMIT, Decision, Gap, Plan
+from layermem.planning.plan import INTRA, NO_LIMIT_BYTES, Decision, Gap, Plan
 from layermem.planning.recomputation import matches
 from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import run_both
 
-UNLIMITED = 2**62  # bytes of the host, if the user names no budget
+UNLIMITED_BYTES = 2**62  # bytes of the host, if the user names no budget
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:
@@ -124,7 +124,7 @@ class NestedPlanner:
         host = HostBudget(self.graph, self.hints)
         used = self.graph.uses
         state = [b.name for b in self.graph.persistent() if b.kind in kinds and b.name in used and host.reserve(b.name)]
-        host_bytes = UNLIMITED if host.remaining_bytes is None else host.remaining_bytes
+        host_bytes = UNLIMITED_BYTES if host.remaining_bytes is None else host.remaining_bytes
         if (kinds and not state) or not (state or host_bytes) or not self.uses_walks:
             return None
         start = self._found.get(budget_bytes)
@@ -136,7 +136,7 @@ class NestedPlanner:
             host_bytes,
             SETTINGS.short_gap_ops,
             limit_seconds,
-            NO_LIMIT if copy_limit_bytes is None else copy_limit_bytes,
+            NO_LIMIT_BYTES if copy_limit_bytes is None else copy_limit_bytes,
         )
         if found is None:
             return None

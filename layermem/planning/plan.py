@@ -45,7 +45,7 @@ class Gap(NamedTuple):
 INPLACE = frozenset({"inplace"})
 REUSE = frozenset({"inplace", "forward", "gradient"})
 INTRA = REUSE | {"intra"}
-NO_LIMIT = 2**63 - 1  # bytes in native code
+NO_LIMIT_BYTES = 2**63 - 1  # bytes in native code
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def program_order(graph: Graph) -> tuple[str, ...]:
 
 def is_size(value: object) -> bool:
     """Whether `value` is a number of bytes that the native layout accepts."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NO_LIMIT
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < NO_LIMIT_BYTES
 
 
 def _read_json(text: str, path: str | None) -> Any:

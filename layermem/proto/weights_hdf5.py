@@ -27,7 +27,7 @@ from layermem.utils.units import format_bytes
 if TYPE_CHECKING:
     import h5py
 
-CLAIM_LIMIT = 2**28  # bytes that a dataset may claim without storing them
+CLAIM_LIMIT_BYTES = 2**28  # bytes that a dataset may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
 CHUNK_CACHE_BYTES = 2**20  # of each dataset, whatever the default of HDF5: 1 MiB up to 1.14, 8 MiB in 2.0
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # start of every HDF5 file
@@ -73,7 +73,7 @@ def dataset_fault(h5: h5py.File, dataset: h5py.Dataset) -> str | None:
         return "whose numbers are in another file; store them in this one"
     if fault := shape_fault(dataset.shape):
         return f"of {fault}"
-    if dataset.nbytes > CLAIM_LIMIT and dataset.nbytes > MAX_COMPRESSION * dataset.id.get_storage_size():
+    if dataset.nbytes > CLAIM_LIMIT_BYTES and dataset.nbytes > MAX_COMPRESSION * dataset.id.get_storage_size():
         return f"that claims {format_bytes(dataset.nbytes)} and stores almost none of it; write it again"
     return None
 

@@ -27,8 +27,8 @@ from layermem.utils.units import format_bytes
 
 WHAT = ".npz file"
 ENDING = ".npy"  # ending of every member's name
-HEAD = 1 << 16  # largest header of an array, in bytes
-CLAIM_LIMIT = 2**28  # bytes that an array may claim without storing them
+HEADER_BYTES = 1 << 16  # largest header of an array, in bytes
+CLAIM_LIMIT_BYTES = 2**28  # bytes that an array may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -69,9 +69,9 @@ def _lazy(file: OpenFile, archive: zipfile.ZipFile, member: str) -> LazyBlob:
     if shape and (fault := shape_fault(shape)):
         raise InputError(f"holds '{name}' of {fault}; write it again")
     nbytes = prod(shape) * dtype.itemsize
-    if not nbytes <= info.file_size <= nbytes + HEAD:
+    if not nbytes <= info.file_size <= nbytes + HEADER_BYTES:
         raise InputError(f"holds '{name}' with {info.file_size:,} bytes for {nbytes:,}; write it again")
-    if nbytes > CLAIM_LIMIT and nbytes > MAX_COMPRESSION * info.compress_size:
+    if nbytes > CLAIM_LIMIT_BYTES and nbytes > MAX_COMPRESSION * info.compress_size:
         raise InputError(
             f"holds '{name}', which claims {format_bytes(nbytes)} and stores almost none of it; write it again"
         )

@@ -24,7 +24,7 @@ from layermem.proto.checks import shape_fault
 from layermem.utils.open_file import OpenFile
 
 WHAT = ".safetensors file"
-HEADER_LIMIT = 100_000_000  # bytes, a limit of the format
+HEADER_LIMIT_BYTES = 100_000_000  # bytes, a limit of the format
 BFLOAT16 = "BF16"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "BOOL": "?", "I64": "<i8", "I32": "<i4", "I16": "<i2",
@@ -48,7 +48,7 @@ def open_safetensors(file: OpenFile) -> dict[str, LazyBlob]:
 def _header(file: OpenFile) -> tuple[int, dict[str, Any]]:
     """Return the offset of the data, and the header."""
     length = int.from_bytes(file.read(0, 8), "little")
-    if file.size < 8 or length > min(file.size - 8, HEADER_LIMIT):
+    if file.size < 8 or length > min(file.size - 8, HEADER_LIMIT_BYTES):
         raise InputError(f"is truncated, or is not a {WHAT}: its header takes {length:,} bytes; copy it again")
     try:
         header = json.loads(file.read(8, 8 + length).decode(), object_pairs_hook=_unique, parse_constant=_no_number)

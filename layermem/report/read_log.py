@@ -20,7 +20,7 @@ from layermem.report.run_log import DETAILS, ENDINGS, FIRST_COLUMNS
 from layermem.utils.files import check_ending
 from layermem.utils.input_files import read_bytes
 
-LIMIT = 1 << 30  # bytes of a log
+LOG_LIMIT_BYTES = 1 << 30  # bytes of a log
 REPEATED = ("train", "test")  # records of iterations that a resumed run makes again
 
 
@@ -43,7 +43,7 @@ class Curve:
 def read_records(path: str) -> list[Record]:
     """The records of the log `path`, in their order; a last line that is not yet complete is left out."""
     check_ending(path, ENDINGS, "a log")
-    raw = read_bytes(path, what="log", limit=LIMIT)
+    raw = read_bytes(path, what="log", limit=LOG_LIMIT_BYTES)
     try:
         text = raw[: raw.rfind(b"\n") + 1].decode()
     except UnicodeDecodeError:

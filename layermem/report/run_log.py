@@ -25,7 +25,7 @@ from layermem.utils.text import printable
 ENDINGS = (".jsonl", ".csv")
 FIRST_COLUMNS = ("event", "iteration", "seconds", "loss", "average_loss", "learning_rate", "test_net")
 DETAILS = "details"  # the last column: the fields without a column of their own, as JSON
-FIRST_LINE_LIMIT = 1 << 16  # bytes; no log has a longer first line
+FIRST_LINE_BYTES = 1 << 16  # bytes; no log has a longer first line
 
 
 def check_log(path: str) -> None:
@@ -164,7 +164,7 @@ def _csv_line(cells: Sequence[str]) -> str:
 def _check_first_line(path: str) -> None:
     check_regular(path, what="log")
     with _named(path), open(path, "rb") as file:
-        first = file.readline(FIRST_LINE_LIMIT)
+        first = file.readline(FIRST_LINE_BYTES)
     if first and not (_is_start(first) if path.lower().endswith(".jsonl") else _is_header(first)):
         raise InputError("exists and is no log of `layermem train`; give another name", path=path)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from layermem import _native
 from layermem.graph.ops import COMM, Graph, Op
 from layermem.planning.costs import Costs
-from layermem.planning.plan import NO_LIMIT, Decision, Gap, Plan
+from layermem.planning.plan import NO_LIMIT_BYTES, Decision, Gap, Plan
 from layermem.utils.units import aligned
 
 OVERLAY_BITS = {"inplace": 1, "forward": 2, "gradient": 4, "intra": 8}
@@ -142,7 +142,7 @@ class Layout:
 
 
 def _copy_limit(plan: Plan) -> int:
-    return NO_LIMIT if plan.copy_limit_bytes is None else plan.copy_limit_bytes
+    return NO_LIMIT_BYTES if plan.copy_limit_bytes is None else plan.copy_limit_bytes
 
 
 def _overlay_mask(plan: Plan) -> int:

@@ -26,7 +26,7 @@ from layermem.utils.units import FREE
 
 LOOK_SECONDS, CALM_SECONDS, PATIENCE = 1.0, 10.0, 20
 MORE, LESS, PRESSURE = 5 / 4, 7 / 8, 10.0
-WHAT, LIMIT = "budget file", 4096  # bytes
+WHAT, FILE_LIMIT_BYTES = "budget file", 4096  # bytes
 SETTLED_NS = 10**9  # a file that changed within so long may change again without another time stamp
 
 Resolve = Callable[[Budget], int | None]  # bytes of a budget, for an arena in place of the one in use
@@ -100,7 +100,7 @@ class BudgetFile:
         state = _state_of(self.path)  # before its text, so that a change in between is seen
         self._state = None if state is None or time.time_ns() - state[0] < SETTLED_NS else state
         try:
-            text = "\n".join(read_lines(self.path, what=WHAT, limit=LIMIT)).strip()
+            text = "\n".join(read_lines(self.path, what=WHAT, limit=FILE_LIMIT_BYTES)).strip()
             if not text:
                 raise InputError("is empty; write a budget such as 2GiB to it", path=self.path)
         except InputError as error:

@@ -24,9 +24,9 @@ Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 LINE_LIMIT = 2**20  # bytes of a line of a list
-PIPE_LIMIT = 2**31  # bytes of a pipe: those of the largest message that protobuf reads
+PIPE_LIMIT_BYTES = 2**31  # bytes of a pipe: those of the largest message that protobuf reads
 PIPE_SECONDS = 10.0
-CHUNK = 1 << 20  # bytes
+CHUNK_BYTES = 1 << 20  # bytes
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _contents: dict[tuple[int, int], int] = {}  # of pipes without a name: descriptors of files that hold it
@@ -85,10 +85,10 @@ def _copy_of_pipe(path: PathName, pipe: int, what: str, seconds: float | None) -
         raise InputError("is a pipe that no program writes to; start its writer first", path=str(path))
     os.set_blocking(pipe, True)
     with tempfile.TemporaryFile() as content:
-        while chunk := os.read(pipe, CHUNK):
+        while chunk := os.read(pipe, CHUNK_BYTES):
             content.write(chunk)
-            if content.tell() > PIPE_LIMIT:
-                raise _too_large(path, PIPE_LIMIT, "pipe")
+            if content.tell() > PIPE_LIMIT_BYTES:
+                raise _too_large(path, PIPE_LIMIT_BYTES, "pipe")
         content.flush()
         return os.dup(content.fileno())
 
@@ -130,7 +130,9 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
             with open(descriptor, "rb", closefd=False) as handle:
                 handle.seek(0)
                 raw = handle.read(size + 1)
-                while size < len(raw) <= limit and (more := handle.read(CHUNK)):  # it grew, or has no size (/proc)
+                while size < len(raw) <= limit and (
+                    more := handle.read(CHUNK_BYTES)
+                ):  # it grew, or has no size (/proc)
                     raw += more
         except (OSError, ValueError) as error:
             raise unreadable(path, what, error) from None

@@ -213,7 +213,7 @@ def test_a_dataset_that_claims_far_more_than_is_stored_is_refused(tmp_path, opti
 
 
 def test_compressed_rows_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("layermem.proto.weights_hdf5.CLAIM_LIMIT", 2**20)
+    monkeypatch.setattr("layermem.proto.weights_hdf5.CLAIM_LIMIT_BYTES", 2**20)
     (tmp_path / "list.txt").write_text("a.h5")
     with h5py.File(tmp_path / "a.h5", "w") as h5:
         h5.create_dataset("data", data=np.zeros((2**12, 512), np.float32), compression="gzip", compression_opts=1)

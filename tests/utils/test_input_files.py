@@ -88,8 +88,11 @@ def test_a_net_and_weights_come_through_pipes(tmp_path):
 
 
 def test_a_pipe_has_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(input_files, "PIPE_LIMIT", 2 * input_files.CHUNK)
-    with pipe_of(bytes(3 * input_files.CHUNK), tmp_path) as name, pytest.raises(InputError, match="limit of a pipe"):
+    monkeypatch.setattr(input_files, "PIPE_LIMIT_BYTES", 2 * input_files.CHUNK_BYTES)
+    with (
+        pipe_of(bytes(3 * input_files.CHUNK_BYTES), tmp_path) as name,
+        pytest.raises(InputError, match="limit of a pipe"),
+    ):
         read_bytes(name, what="file", limit=100)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from layermem.errors import InputError
 from layermem.utils.input_files import read_lines
-from layermem.utils.units import LIMIT, format_bytes
+from layermem.utils.units import LIMIT_BYTES, format_bytes
 
 REMEDY = "give node-link JSON as networkx writes it, with whole numbers cost_ram and cost_cpu of each node"
 MAX_COST = 10**15  # FLOPs of a node may exceed 10**12
@@ -71,7 +71,7 @@ def parse_node_link(text: str, path: str | None = None) -> NodeLinkGraph:
 
 def _graph(values: Any) -> NodeLinkGraph:
     nodes, links, facts = values["nodes"], values["links"], values.get("graph", {})
-    sizes = tuple(_number(node, ("cost_ram", "out_cost"), LIMIT) for node in nodes)
+    sizes = tuple(_number(node, ("cost_ram", "out_cost"), LIMIT_BYTES) for node in nodes)
     costs = tuple(_number(node, ("cost_cpu", "duration"), MAX_COST) for node in nodes)
     reads: list[list[int]] = [[] for _ in nodes]
     for link in links:
@@ -83,8 +83,8 @@ def _graph(values: Any) -> NodeLinkGraph:
         raise ValueError("its order does not name every node once")
     if not nodes:
         raise ValueError("it has no nodes")
-    if sum(sizes) >= LIMIT:
-        raise ValueError(f"its outputs take more than {format_bytes(LIMIT)}, which no machine has")
+    if sum(sizes) >= LIMIT_BYTES:
+        raise ValueError(f"its outputs take more than {format_bytes(LIMIT_BYTES)}, which no machine has")
     graph = NodeLinkGraph(str(facts.get("name", "")), sizes, costs, tuple(map(tuple, reads)), order)
     run_sequence(graph, order)
     return graph

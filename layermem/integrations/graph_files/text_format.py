@@ -25,7 +25,7 @@ from typing import Any
 from layermem.errors import InputError
 from layermem.utils.files import write_atomically
 from layermem.utils.input_files import read_lines
-from layermem.utils.units import LIMIT, format_bytes
+from layermem.utils.units import LIMIT_BYTES, format_bytes
 
 CONVOLUTION_COST, OTHER_COST = 10, 1
 SECONDS, MAX_SECONDS = "seconds", 1e4
@@ -130,8 +130,8 @@ def parse_graph(text: str, path: str | None = None) -> GraphFile:
     if function_count % 2:
         raise lines.error(f"{function_count} functions: their number must be even, each forward has its backward")
     variables = tuple(_variable(lines, index) for index in range(variable_count))
-    if sum(variable.bytes for variable in variables) >= LIMIT:
-        raise lines.error(f"the variables take more than {format_bytes(LIMIT)}, which no machine has")
+    if sum(variable.bytes for variable in variables) >= LIMIT_BYTES:
+        raise lines.error(f"the variables take more than {format_bytes(LIMIT_BYTES)}, which no machine has")
     functions = [_function(lines, variables) for _ in range(function_count)]
     while lines.number < len(lines.lines):
         if lines.next("nothing"):

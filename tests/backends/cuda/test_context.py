@@ -254,7 +254,7 @@ PINNED = """
 import sys
 from layermem.backends.cuda.driver import context
 from layermem.errors import DeviceError
-context.RESERVED_BYTES = context.GRANULARITY = 256
+context.RESERVED_BYTES = context.GRANULARITY_BYTES = 256
 driver, host_bytes = context.Driver(0), 8 << 20
 held = driver.allocate(driver.free_bytes(host_bytes if sys.argv[1] == "reserved" else 0))
 try:

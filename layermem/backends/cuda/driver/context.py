@@ -37,7 +37,7 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left free for the code of kernels and for CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor, by compute capability; 128 otherwise
 PINNED_BYTES = 512  # pinned bytes per byte of page table on the GPU (8 bytes for 4 KiB)
-GRANULARITY = 2 << 20  # bytes, of allocations on a GPU
+GRANULARITY_BYTES = 2 << 20  # bytes, of allocations on a GPU
 SHARED_BYTES = 48 << 10  # limit of a block without an opt-in, including static ones
 WHOLE_CARVEOUT = 100  # percent of the memory of shared memory and L1 cache together
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
@@ -251,7 +251,7 @@ class Driver:
         """Bytes that an allocation may take, less a reserve for CUDA and the code of kernels, which is loaded later,
         and less the page tables of `pinned_bytes` of the host."""
         left_bytes = int(self.cuda.mem_get_info()[0]) - RESERVED_BYTES - page_table_bytes(pinned_bytes)
-        return max(0, left_bytes) // GRANULARITY * GRANULARITY
+        return max(0, left_bytes) // GRANULARITY_BYTES * GRANULARITY_BYTES
 
     @_current
     def pinned(self, nbytes: int) -> npt.NDArray[np.uint8]:
