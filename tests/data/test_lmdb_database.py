@@ -408,7 +408,7 @@ def test_a_file_that_is_written_over_gives_its_new_records_or_one_sentence(tmp_p
     [
         (lambda file: None, r"is not an LMDB, or is damaged \(there is no file data.mdb\)"),
         (lambda file: file.touch(), r"is not an LMDB, or is damaged \(data.mdb is empty\); make it again"),
-        (os.mkfifo, "data.mdb: is a pipe or a device; save the LMDB in a regular file"),
+        (os.mkfifo, "data.mdb: is a pipe; save the LMDB in a regular file"),
         (lambda file: file.mkdir(), "data.mdb: is a folder"),
     ],
 )

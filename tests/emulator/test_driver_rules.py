@@ -219,9 +219,9 @@ import pycuda.driver as cuda
 cuda.init()
 context = cuda.Device(0).retain_primary_context()
 context.push()
-f = cuda.module_from_buffer(open(sys.argv[1], "rb").read()).get_function("fill")
-y, stream = cuda.mem_alloc(4096), cuda.Stream(1)
-f._launch_kernel((1,), (256,), struct.pack("Pifi4x", int(y) + 4, 1000, 1.0, 0), 0, stream)
+f = cuda.module_from_buffer(open(sys.argv[1], "rb").read()).get_function("widen_bf16_v4")
+y, x, stream = cuda.mem_alloc(4096), cuda.mem_alloc(4096), cuda.Stream(1)
+f._launch_kernel((1,), (256,), struct.pack("PPi4x", int(y) + 4, int(x), 1000), 0, stream)
 try:
     stream.synchronize()
 except cuda.Error as error:
@@ -231,7 +231,7 @@ context.pop()
 
 
 def test_a_vector_at_an_odd_address_ends_the_context():
-    done = fake_driver.run(MISALIGNED, str(build("cuda/fill.cu")), streams="random")
+    done = fake_driver.run(MISALIGNED, str(build("cuda/half.cu")), streams="random")
     assert "misaligned address" in done.stdout and "misaligned: thread" in done.stderr, done.stderr
 
 

@@ -32,12 +32,15 @@ def test_an_error_leaves_nothing(tmp_path, error):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_process_leaves_nothing(tmp_path, number):
-    assert signal.getsignal(number) is signal.SIG_DFL
-    with pytest.raises(SystemExit) as end, folder_aside(tmp_path / "db"), folder_aside(tmp_path / "inside"):
-        os.kill(os.getpid(), number)
-        raise AssertionError("the signal had no effect")
-    assert end.value.code == 128 + number and not [*tmp_path.iterdir()]
-    assert signal.getsignal(number) is signal.SIG_DFL
+    previous = signal.signal(number, signal.SIG_DFL)  # other tests leave handlers of programs that they run
+    try:
+        with pytest.raises(SystemExit) as end, folder_aside(tmp_path / "db"), folder_aside(tmp_path / "inside"):
+            os.kill(os.getpid(), number)
+            raise AssertionError("the signal had no effect")
+        assert end.value.code == 128 + number and not [*tmp_path.iterdir()]
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, previous)
 
 
 def test_a_signal_that_is_ignored_or_handled_stays_so(tmp_path):
