@@ -27,7 +27,7 @@ NETS   ?= 200
 GROUPED ?= 0
 BROWSER ?=
 CAMPAIGNS    = tools/random_nets.py tools/random_ranks.py tools/fuzz.py tools/crash.py
-CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh')
+CXX_SOURCES  = $(shell git ls-files 'layermem/native/*.cpp' 'layermem/native/*.h' 'cuda/*.cu' 'cuda/*.cuh' 'tools/*.cpp')
 .DEFAULT_GOAL := native
 
 # Images of containers often set it: then each of hundreds of processes compiles its modules again.

@@ -1,5 +1,5 @@
-"""Compares training steps of whole nets on the cpu device with PyTorch and BVLC Caffe: seconds, and peak resident
-bytes.
+"""Compares training steps of whole nets on the cpu device with PyTorch, BVLC Caffe and nntrainer: seconds, and
+peak resident bytes.
 
     python tools/bench_cpu.py                                    # AlexNet x64, GoogLeNet x32, ResNet-50 x16, VGG-16 x8
     python tools/bench_cpu.py --net vgg16:8 --only 'layermem*' --rounds 2 --steps 6
@@ -11,8 +11,8 @@ steps in a row, the first two of which are not counted; the contestants alternat
 in the machine's speed affects all of them.  No other contestant is alive during a turn.  The table gives the median and
 the minimum of all counted steps, the median of layermem over that of each (below 1: layermem is faster), and the peak
 resident set of the process (VmHWM, with interpreter and libraries), the largest of its turns.  All train on one batch
-of noise in memory, with momentum and a learning rate of 0, so that no run diverges.  A contestant that fails has a row
-with its error.
+of noise in memory, with momentum (nntrainer has none) and a learning rate of 0, so that no run diverges.  A contestant
+that fails has a row with its error.
 
     layermem      strategy liveness without a budget, and strategy auto in 40 % of strategy caffe with slices of the
                   batch; or with the options of `layermem plan` in each --ours (--strategy, --budget, --slices,
@@ -25,6 +25,7 @@ with its error.
                   a layout, compiled or not, with the allocator preloaded, where installed or named by --preload;
                   jemalloc with the settings of PyTorch's tuning guide, or those of MALLOC_CONF
     BVLC Caffe    `caffe time`, if a `caffe` binary is on the path (caffe_peer.py)
+    nntrainer     nntrainer_peer.py, if pkg-config finds it: with its memory planning, and without
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from layermem.utils.units import format_bytes
 from tools.cpu.contestants import Contestant, Setting, find_allocators, list_contestants
 from tools.cpu.description import describe
 from tools.cpu.turns import HEAD, LEFT_OUT, comparison, race, table_rows
+from tools.nntrainer_peer import is_installed as has_nntrainer
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANS = ("", "--budget 40% --slices auto")
@@ -206,8 +208,12 @@ def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 def select(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Contestant]:
     """The contestants that `--only` names; all of them without it."""
-    torch, caffe = bool(options.torch_python), shutil.which("caffe") is not None
-    contestants = list_contestants(options.ours or PLANS, find_allocators(options.preload), torch=torch, caffe=caffe)
+    installed = {
+        "torch": bool(options.torch_python),
+        "caffe": shutil.which("caffe") is not None,
+        "nntrainer": has_nntrainer(),
+    }
+    contestants = list_contestants(options.ours or PLANS, find_allocators(options.preload), **installed)
     names = [each.name for each in contestants]
     for pattern in options.only or []:
         if not any(fnmatchcase(name, pattern) for name in names):

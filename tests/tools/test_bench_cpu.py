@@ -14,6 +14,7 @@ from tools.cpu.contestants import (
     CAFFE,
     LAYERMEM,
     MALLOC_CONF,
+    NNTRAINER,
     PYTORCH,
     Contestant,
     Setting,
@@ -78,23 +79,26 @@ def result_of(contestant, seconds, error=""):
 
 
 def test_each_layout_runs_compiled_or_not_and_under_each_allocator():
-    names = [each.name for each in list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True)]
+    names = [each.name for each in list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True, nntrainer=True)]
     layouts = [
         f"PyTorch {layout}{compiled}{allocator}"
         for compiled in ("", " compiled")
         for layout in ("NCHW", "channels_last")
         for allocator in ("", " jemalloc")
     ]
-    assert names == ["layermem", "layermem --budget 40% --slices auto", *layouts, "PyTorch checkpoint", "BVLC Caffe"]
+    ours, nntrainer = ["layermem", "layermem --budget 40% --slices auto"], ["planned", "unplanned"]
+    others = ["PyTorch checkpoint", "BVLC Caffe", *(f"nntrainer {mode}" for mode in nntrainer)]
+    assert names == [*ours, *layouts, *others]
 
 
 def test_frameworks_that_are_not_installed_do_not_take_part():
-    assert [each.framework for each in list_contestants(PLANS, [JEMALLOC], torch=False, caffe=False)] == [LAYERMEM] * 2
+    alone = list_contestants(PLANS, [JEMALLOC], torch=False, caffe=False, nntrainer=False)
+    assert [each.framework for each in alone] == [LAYERMEM] * 2
 
 
 def test_layermem_runs_without_a_preloaded_allocator(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "")
-    everyone = list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True)
+    everyone = list_contestants(PLANS, [JEMALLOC], torch=True, caffe=True, nntrainer=True)
     preloaded = {each.name for each in everyone if "LD_PRELOAD" in environment(each, setting_of(tmp_path))}
     assert preloaded == {each.name for each in everyone if each.name.endswith(" jemalloc")} and len(preloaded) == 4
 
@@ -118,6 +122,8 @@ def test_commands_name_the_net_the_mode_and_the_steps(tmp_path):
     assert command(NCHW, setting) == [*peer, "--mode", "nchw", *tail]
     assert command(COMPILED, setting) == [*peer, "--mode", "nchw", "--compile", *tail]
     assert str(tmp_path / "net.prototxt") in command(Contestant(CAFFE), setting)
+    driver = ["--mode", "planned", "--driver", str(tmp_path / "nntrainer_steps")]
+    assert command(Contestant(NNTRAINER, "planned"), setting)[2:] == [str(tmp_path / "net.json"), *driver, *tail]
 
 
 def test_a_library_that_is_named_replaces_the_installed_one_of_its_allocator(tmp_path):

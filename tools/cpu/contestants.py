@@ -17,8 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.nntrainer_peer import MODES
+
 TOOLS = Path(__file__).resolve().parents[1]
-LAYERMEM, PYTORCH, CAFFE = "layermem", "PyTorch", "BVLC Caffe"
+LAYERMEM, PYTORCH, CAFFE, NNTRAINER = "layermem", "PyTorch", "BVLC Caffe", "nntrainer"
 LAYOUTS = ("NCHW", "channels_last")
 CHECKPOINT = "checkpoint"  # a mode of PyTorch, in channels_last
 ALLOCATORS = {  # the first installed file of each is used
@@ -35,7 +37,7 @@ class Contestant:
     """A framework and the way in which it runs a net."""
 
     framework: str
-    mode: str = ""  # the options of layermem; the layout of PyTorch, or CHECKPOINT
+    mode: str = ""  # the options of layermem; the layout of PyTorch, or CHECKPOINT; a mode of nntrainer_peer.py
     compiled: bool = False  # whether it runs under torch.compile
     allocator: Path | None = None  # preloaded instead of the allocator of the C library
 
@@ -54,7 +56,7 @@ class Setting:
     """Settings that all contestants on one net share."""
 
     net: str  # NAME:BATCH
-    description: Path  # the net for torch_peer.py
+    description: Path  # the net for torch_peer.py and nntrainer_peer.py
     model: Path  # the net for Caffe
     costs: Path  # measured costs for layermem's plans
     compile_cache: Path
@@ -64,7 +66,9 @@ class Setting:
     compile_threads: int = 1  # with one, torch.compile starts no worker processes
 
 
-def list_contestants(ours: Iterable[str], allocators: Iterable[Path], *, torch: bool, caffe: bool) -> list[Contestant]:
+def list_contestants(
+    ours: Iterable[str], allocators: Iterable[Path], *, torch: bool, caffe: bool, nntrainer: bool
+) -> list[Contestant]:
     """List all contestants in the order of the table."""
     layouts = [
         Contestant(PYTORCH, layout, compiled, allocator)
@@ -76,6 +80,7 @@ def list_contestants(ours: Iterable[str], allocators: Iterable[Path], *, torch: 
         *(Contestant(LAYERMEM, options) for options in ours),
         *([*layouts, Contestant(PYTORCH, CHECKPOINT)] if torch else []),
         *([Contestant(CAFFE)] if caffe else []),
+        *(Contestant(NNTRAINER, mode) for mode in MODES if nntrainer),
     ]
 
 
@@ -104,6 +109,9 @@ def command(contestant: Contestant, setting: Setting) -> list[str]:
         return [sys.executable, str(TOOLS / "bench_cpu.py"), "--serve", *served, *common]
     if contestant.framework == CAFFE:
         return [sys.executable, str(TOOLS / "caffe_peer.py"), str(setting.model), *common]
+    if contestant.framework == NNTRAINER:
+        mode = ["--mode", contestant.mode, "--driver", str(setting.description.with_name("nntrainer_steps"))]
+        return [sys.executable, str(TOOLS / "nntrainer_peer.py"), str(setting.description), *mode, *common]
     compiled = ["--compile"] if contestant.compiled else []
     mode = ["--mode", contestant.mode.lower(), *compiled]
     return [setting.torch_python, str(TOOLS / "torch_peer.py"), str(setting.description), *mode, *common]
