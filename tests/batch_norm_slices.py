@@ -1,6 +1,7 @@
 """BatchNorm in two passes over slices of the batch, compared with forward and backward on the whole batch.
 
-check()   runs both on one backend, with equal bits in every result
+check()        runs both on one backend, with equal bits in every result
+check_form()   the same for each way to cut the batch of a BatchNorm of tests/cases/slices.py
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import numpy as np
 
 from layermem.ops import CARRY, BatchNorm, BatchNormScale, BatchSlice, Scale, Tensor
+from tests.cases.slices import NORMS
 
 Arrays = dict[str, np.ndarray]
 Run = Callable[[BatchNorm | BatchNormScale, str, Mapping[str, np.ndarray], Collection[str]], object]
@@ -125,3 +128,14 @@ def check(
     for role, value in in_slices(record, counts, run, carry_bytes, adds).items():
         assert not np.isnan(value).any(), role
         assert value.tobytes() == expected[role].tobytes(), f"{role} of slices of {counts} has other bits"
+
+
+def check_form(
+    name: str, form: Literal["alone", "scaled", "relu", "residual"], run: Run, carry_bytes: CarryBytes
+) -> None:
+    """The BatchNorm of NORMS, alone or with its Scale and an epilogue, for each way to cut its batch."""
+    shape, every, _ = NORMS[name]
+    norm = norm_of(shape)
+    fused = scaled(norm, relu=form == "relu", residual=form == "residual")
+    for counts in every:
+        check(norm if form == "alone" else fused, counts, run, carry_bytes, adds=form == "relu")

@@ -12,7 +12,7 @@ CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that n
 select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
 CPU_EDGES of kernels of the cpu backend
 FUSED     geometries of fused ops       DEPTHWISE, GROUPED   of kernels for groups of few channels
-OCTETS, PACKED   of tiles of 16 bits    SLICED   of convolutions in slices of a batch
+OCTETS, PACKED   of tiles of 16 bits   slices.py   layers in slices of a batch
 
 A new layer or record kind is one line of a module here; tests/test_cases.py fails for those without a case.
 """
@@ -22,7 +22,7 @@ A new layer or record kind is one line of a module here; tests/test_cases.py fai
 from tests.cases.base import CASES, add, select
 from tests.cases import activation
 from tests.cases.convolution import CONV_EDGES, CPU_EDGES, DEPTHWISE, GROUPED, OCTETS, PACKED, RELU_EDGES
-from tests.cases.convolution import PRECISION_BOUNDS, SLICED, SLICED_DEPTHWISE
+from tests.cases.convolution import PRECISION_BOUNDS, SLICED_DEPTHWISE
 from tests.cases.convolution import conv_case, conv_text, edge_case, edge_layer, edge_problem
 from tests.cases import windows, detection, normalization, shapes, loss
 from tests.cases.records import RECORDS

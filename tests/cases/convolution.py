@@ -69,12 +69,7 @@ PACKED: dict[str, Edge] = {
     "stride beyond the kernel": ("kernel_h: 2 kernel_w: 1 stride: 3", 128, (1, 32, 13, 12)),
 }
 
-# Batches of 12 images for slices, by the windows of an image: whole stages, or not.
-SLICED: dict[str, Edge] = {
-    "35 windows": ("kernel_size: 3 stride: 2 pad: 1 group: 2", 6, (12, 4, 13, 9)),
-    "4 windows": ("kernel_h: 2 kernel_w: 3 dilation: 2 dilation: 1", 5, (12, 3, 4, 4)),
-    "64 windows": ("kernel_size: 1", 4, (12, 4, 8, 8)),
-}
+# Batches of 12 images for slices.
 SLICED_DEPTHWISE: dict[str, Edge] = {
     "3x3": ("kernel_size: 3 pad: 1 group: 8", 8, (12, 8, 5, 6)),
     "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2 group: 40", 40, (12, 40, 6, 5)),

@@ -8,7 +8,7 @@ permits, with the two roles in the same memory, and must give the same bits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -63,6 +63,20 @@ def wants_of(layer: Layer) -> tuple[str, ...]:
     every = (*roles("dx", len(layer.bottoms)), *learned)
     written = {role for step in layer.backward(every) for role in step.writes}
     return tuple(role for role in every if role in written)
+
+
+def first_step(layer: Layer, wants: Sequence[str]) -> Step:
+    """Forward without a stash that no op reads, as in a training graph."""
+    forward, recompute = layer.forward(), layer.recompute()
+    later = [*layer.backward(wants), *([recompute] if recompute else [])]
+    read = {role for step in later for role in step.reads}
+    return replace(forward, writes=tuple(r for r in forward.writes if r not in layer.stash or r in read))
+
+
+def steps_of(layer: Layer) -> list[Step]:
+    """The first step and those of backward, with all gradients."""
+    wants = wants_of(layer)
+    return [first_step(layer, wants), *layer.backward(wants)]
 
 
 def logical(tensor: Tensor, dtype: str = "float64") -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -27,6 +27,7 @@ from layermem.ops import OpRecord
 from tests.backends.cuda.refused import NotTried
 from tests.emulator import emulate
 from tests.layers.harness import Run, logical, roles, wants_of
+from tests.layers.harness import first_step as first_step
 from tests.layers.harness import layer_of as layer_of
 from tests.op_case import OpCase
 
@@ -308,14 +309,6 @@ def case_of(case: OpCase, way: Way) -> Case:
     bound = {"fp32": 2e-5, "fp32x3": 2e-5, "tf32": 2e-3, "bf16": 2e-2}[way.precision]
     bounds = dict.fromkeys(("y0", "dx0", "dw0", "dw1", "dx1", "inv_std", "w1"), bound)
     return Case(layer, xs, ws, way=way, bounds=bounds, rng=rng)
-
-
-def first_step(layer: Layer, wants: Sequence[str]) -> Step:
-    """Forward without a stash that no op reads, as in a training graph."""
-    forward, recompute = layer.forward(), layer.recompute()
-    later = [*layer.backward(wants), *([recompute] if recompute else [])]
-    read = {role for step in later for role in step.reads}
-    return replace(forward, writes=tuple(r for r in forward.writes if r not in layer.stash or r in read))
 
 
 def kind_of(array: np.ndarray) -> np.dtype:

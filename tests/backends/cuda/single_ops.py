@@ -33,6 +33,7 @@ from tests.backends.cuda.harness import CONTEXT, Memory, Way, run_op
 from tests.backends.cuda.naive import differences, product_and_sums
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
 from tests.cases import FUSED, records
+from tests.cases.slices import sliced
 from tests.emulator import emulate
 
 Triple = tuple[str, np.ndarray, np.ndarray]  # what it is, as kernels leave it, as it must be but for rounding
@@ -126,7 +127,7 @@ def in_slices(word: str, way: Way) -> Iterator[Triple]:
     with ExitStack() as patches:
         for module in SPLITTING:
             patches.enter_context(patch.object(module, "split_of", splits_of(4)))
-        yield from Slices(text, [(6, 8, 7, 9)], (3, 3), way=way, storage=word).pairs()
+        yield from Slices(sliced(text, [(6, 8, 7, 9)]), (3, 3), way=way, storage=word).pairs()
 
 
 def single_ops() -> Iterator[tuple[str, Callable[[Way], Iterator[Triple]]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate, pairwise
 
@@ -13,10 +13,10 @@ from layermem.backends.cuda.products import narrow_products, wgrad, wgrad_slices
 from layermem.backends.cuda.products.wgrad import Split
 from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
-from layermem.layers.images import image_shape
 from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, ConvProblem, OpRecord
-from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, first_step, layer_of, record_of, run_op
-from tests.layers.harness import Run, wants_of
+from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way, record_of, run_op
+from tests.cases.slices import SlicedCase, piece
+from tests.layers.harness import Run, steps_of
 
 SPLITTING = (wgrad, wgrad_slices)  # modules that have a `split_of`
 Pair = tuple[str, np.ndarray, np.ndarray]  # what it is, of slices, of the whole batch
@@ -35,22 +35,18 @@ def slice_record(record: OpRecord, whole: OpRecord, batch_slice: BatchSlice) -> 
 class Slices:
     """A layer over a batch, computed whole and in slices of `counts` items.
 
-    values   of bottoms, where they are not random normal numbers
     overlaid  sums in place lie in the same memory as the result, in the last slice
-    whole    bottoms that slices also read as a whole, in backward
-    storage  the word of a type of 16 bits that blobs have where kernels take them so
+    storage   the word of a type of 16 bits that blobs have where kernels take them so
+    copies    of pieces that are not in place, with their places
     """
 
-    text: str
-    shapes: Sequence[tuple[int, ...]]
+    case: SlicedCase
     counts: Sequence[int]
-    values: Mapping[int, np.ndarray] = field(default_factory=dict)
-    whole: Sequence[str] = ()
     way: Way = PLAIN
     adds: bool = False  # gradients to what is there
     overlaid: bool = False
     storage: str = ""
-    weights: Sequence[np.ndarray] = ()  # of parameters, where they are not random normal numbers
+    copies: list[tuple[Memory, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def check(self) -> None:
         """Every step, with equal bits in every role that it writes."""
@@ -60,35 +56,31 @@ class Slices:
 
     def pairs(self) -> Iterator[Pair]:
         """What it writes, as slices leave it and as the whole batch does."""
-        layer, rng = self.layer(sum(self.counts)), np.random.default_rng(7)
-        known: dict[str, np.ndarray] = {}
-        for i, bottom in enumerate(layer.bottoms):
-            known[f"x{i}"] = self.values.get(i, rng.standard_normal(bottom.shape))
-        for i, param in enumerate(layer.params):
-            known[f"w{i}"] = self.weights[i] if self.weights else rng.standard_normal(param.tensor.shape)
-        for i, top in enumerate(layer.tops):
-            known[f"dy{i}"] = rng.standard_normal(top.shape)
-        memory = Memory()
-        arrays = {role: memory.stored(value, np.float32) for role, value in known.items()}
-        wants, starts = wants_of(layer), [0, *accumulate(self.counts)]
+        layer, rng, memory = self.case.layer(sum(self.counts)), np.random.default_rng(7), Memory()
+        arrays = {role: memory.stored(value, np.float32) for role, value in self.case.values(layer, rng).items()}
+        starts = [0, *accumulate(self.counts)]
         parts = [BatchSlice(begin, end - begin, starts[-1]) for begin, end in pairwise(starts)]
-        layers = [self.layer(part.count) for part in parts]
-        for number, step in enumerate([first_step(layer, wants), *layer.backward(wants)]):
-            steps = [[first_step(each, wants), *each.backward(wants)][number] for each in layers]
+        layers = [self.case.layer(part.count) for part in parts]
+        for step, *steps in zip(steps_of(layer), *map(steps_of, layers), strict=True):
             yield from self._step(layer, step, list(zip(layers, steps, parts, strict=True)), arrays, rng)
 
-    def layer(self, count: int) -> Layer:
-        """The layer over `count` items."""
-        items = sum(self.counts)
-        return layer_of(self.text, *((count if shape[0] == items else shape[0], *shape[1:]) for shape in self.shapes))
-
     def piece(self, array: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
-        """The items of a slice, in place."""
-        each = array.shape[0] // batch_slice.items
-        return array[each * batch_slice.first : each * (batch_slice.first + batch_slice.count)]
+        """The items of a slice: in place, or of volumes copied frame by frame."""
+        if not self.case.volumes:
+            each = array.shape[0] // batch_slice.items
+            return array[each * batch_slice.first : each * (batch_slice.first + batch_slice.count)]
+        memory, items = Memory(), piece(array, batch_slice)
+        copy = memory.bytes(items.nbytes).view(array.dtype).reshape(-1, *array.shape[1:])
+        copy[...] = items.reshape(copy.shape)
+        self.copies.append((memory, items, copy))
+        return copy
 
     def put_back(self) -> None:
         """Write pieces that are not in place to their arrays."""
+        while self.copies:
+            memory, items, copy = self.copies.pop()
+            memory.check()
+            items[...] = copy.reshape(items.shape)
 
     def _step(
         self,
@@ -144,8 +136,7 @@ class Slices:
                             operands[role] = got[role] = operands[role + CARRY].view(array.dtype).reshape(array.shape)
                 else:
                     operands[role] = array
-            if step.step == "backward":
-                operands |= {f"{role}.whole": arrays[role].copy() for role in self.whole}
+            operands |= {f"{role}.whole": arrays[role].copy() for role in record.over_items(step.step).counted}
             only_read = [
                 (operands[role + CARRY], operands[role + CARRY].tobytes())
                 for role in written
@@ -166,35 +157,6 @@ class Slices:
             return frozenset()
         dtypes = dict.fromkeys((*step.reads, *step.writes, *step.updates), NARROW[self.storage])
         return narrow_products.takes(self.way.precision, record, step.step, dtypes, ())
-
-
-@dataclass
-class Volumes(Slices):
-    """A convolution over items of more than two spatial axes, which `shapes` have too, in the memory of images."""
-
-    copies: list[tuple[Memory, np.ndarray, np.ndarray]] = field(default_factory=list)  # of pieces, with their places
-
-    def layer(self, count: int) -> Layer:
-        shapes = [(count, *items) for _, *items in self.shapes]
-        dims = " ".join(f"dim: {size}" for size in shapes[0])
-        images = (image_shape(shape, 1) for shape in shapes)
-        return layer_of(f"{self.text} input_param {{ shape {{ {dims} }} }}", *images)
-
-    def piece(self, array: np.ndarray, batch_slice: BatchSlice) -> np.ndarray:
-        by_frame = array.reshape(-1, batch_slice.items, *array.shape[1:])[
-            :, batch_slice.first : batch_slice.first + batch_slice.count
-        ]
-        memory = Memory()
-        copy = memory.bytes(by_frame.nbytes).view(array.dtype).reshape(-1, *array.shape[1:])
-        copy[...] = by_frame.reshape(copy.shape)
-        self.copies.append((memory, by_frame, copy))
-        return copy
-
-    def put_back(self) -> None:
-        while self.copies:
-            memory, by_frame, copy = self.copies.pop()
-            memory.check()
-            by_frame[...] = copy.reshape(by_frame.shape)
 
 
 def splits_of(images: int) -> Callable[[ConvProblem], Split]:

@@ -20,6 +20,7 @@ from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
 from tests.cases import DEPTHWISE, PRECISION_BOUNDS, SLICED_DEPTHWISE, conv_case, edge_layer, problem_of
+from tests.cases.slices import sliced
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
 
@@ -115,7 +116,7 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, r
     text, shape = edge_layer(SLICED_DEPTHWISE[name], kind)
     parts_of(monkeypatch, images, rows)
     for each in (1, 2, 3, 4, 6):
-        Slices(text, [shape], (each,) * (12 // each), overlaid=each % 2 == 0, adds=each == 3).check()
+        Slices(sliced(text, [shape]), (each,) * (12 // each), overlaid=each % 2 == 0, adds=each == 3).check()
 
 
 @pytest.mark.parametrize("mode", ["asan", "race"])
@@ -124,21 +125,21 @@ def test_slices_stay_in_bounds_and_have_no_races(mode, monkeypatch):
     for name in ("3x3", "any"):
         text, shape = edge_layer(SLICED_DEPTHWISE[name])
         for each in (1, 3, 4):
-            Slices(text, [shape], (each,) * (12 // each), way=Way(mode)).check()
+            Slices(sliced(text, [shape]), (each,) * (12 // each), way=Way(mode)).check()
 
 
 @pytest.mark.parametrize("storage", NARROW)
 def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(storage, monkeypatch):
     parts_of(monkeypatch, 5, 2)
     text, shape = edge_layer(SLICED_DEPTHWISE["3x3"])
-    Slices(text, [shape], (3,) * 4, storage=storage).check()
+    Slices(sliced(text, [shape]), (3,) * 4, storage=storage).check()
 
 
 def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
     parts_of(monkeypatch, 2, 2)
     text = 'type: "Convolution" top: "a" top: "b" convolution_param { num_output: 4 kernel_size: 2 group: 4 }'
-    Slices(text, [(4, 4, 5, 4)] * 2, (2, 2), adds=True).check()
-    Slices(text, [(4, 4, 5, 4)] * 2, (1,) * 4).check()
+    Slices(sliced(text, [(4, 4, 5, 4)] * 2), (2, 2), adds=True).check()
+    Slices(sliced(text, [(4, 4, 5, 4)] * 2), (1,) * 4).check()
 
 
 def depthwise_problem(images: int, channels: int, size: int, kernel: int = 3, stride: int = 1) -> ConvProblem:

@@ -20,6 +20,7 @@ from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
 from tests.cases import GROUPED, PRECISION_BOUNDS, conv_case, edge_layer, problem_of
+from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.hosts import Packed
 
@@ -135,13 +136,13 @@ SLICED = 'type: "Convolution" convolution_param { kernel_size: 3 pad: 1 num_outp
 def test_gradients_of_filters_are_those_of_the_whole_batch(rows, images, way, monkeypatch):
     given_parts(monkeypatch, rows, images)
     for each in (1, 3, 4):
-        text = SLICED % ("stride: 2" if each == 3 else "")
-        Slices(text, [(12, 8, 5, 4)], (each,) * (12 // each), overlaid=each == 4, adds=each == 3, way=way).check()
+        case = sliced(SLICED % ("stride: 2" if each == 3 else ""), [(12, 8, 5, 4)])
+        Slices(case, (each,) * (12 // each), overlaid=each == 4, adds=each == 3, way=way).check()
 
 
 def test_slices_of_blobs_in_16_bits_have_the_bits_of_the_whole_batch(monkeypatch):
     given_parts(monkeypatch, 2, 5)
-    Slices(SLICED % "", [(12, 8, 5, 4)], (3,) * 4, storage="bf16").check()
+    Slices(sliced(SLICED % "", [(12, 8, 5, 4)]), (3,) * 4, storage="bf16").check()
 
 
 def grouped_problem(images: int, channels: int, size: int, each: int, stride: int = 1) -> ConvProblem:

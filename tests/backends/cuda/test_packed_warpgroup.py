@@ -34,6 +34,7 @@ from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import assert_same, check
 from tests.backends.cuda.test_slices import cut, cut_images
 from tests.cases import CASES, OCTETS, PACKED, conv_case, conv_text, problem_of
+from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
 from tests.op_case import OpCase
@@ -167,13 +168,13 @@ def test_slices_have_the_bits_of_the_whole_batch(counts, mode, wgrad_tile, monke
     """A slice ends within a stage, whose rest is summed in tiles of fp32."""
     cut(monkeypatch, 4)
     text = conv_text(16, "kernel_size: 3 bias_term: false")
-    Slices(text, [(12, 8, 7, 9)], counts, way=replace(HOPPER, mode=mode), storage="bf16").check()
+    Slices(sliced(text, [(12, 8, 7, 9)]), counts, way=replace(HOPPER, mode=mode), storage="bf16").check()
 
 
 def test_slices_have_the_bits_of_images_in_pieces(wgrad_tile, monkeypatch):
     cut_images(monkeypatch, 2)
     text = conv_text(8, "kernel_size: 1 bias_term: false")
-    Slices(text, [(4, 8, 9, 11)], (2, 2), way=HOPPER, storage="bf16", adds=True).check()
+    Slices(sliced(text, [(4, 8, 9, 11)]), (2, 2), way=HOPPER, storage="bf16", adds=True).check()
 
 
 def test_what_slices_complete_is_multiplied_by_warpgroups_too():

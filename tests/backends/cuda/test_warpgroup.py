@@ -35,6 +35,7 @@ from tests.backends.cuda.strict import STRICT
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
 from tests.cases import CASES, CONV_EDGES, FUSED, PRECISION_BOUNDS, edge_case, problem_of
+from tests.cases.slices import sliced
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS, EmulationError
@@ -200,7 +201,7 @@ def test_bands_have_the_bits_of_the_whole(precision, rng):
 def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, monkeypatch):
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
-    Slices(text, [shape], (3,) * 4, way=replace(HOPPER, precision=precision)).check()
+    Slices(sliced(text, [shape]), (3,) * 4, way=replace(HOPPER, precision=precision)).check()
 
 
 def test_what_slices_complete_runs_in_the_engine_of_the_whole():
