@@ -160,7 +160,7 @@ def compare(case: SlicedCase, adds: bool = False) -> None:
             assert value.tobytes() == want.tobytes(), f"{role} of slices of {counts} has other bits"
 
 
-@pytest.mark.exhaustive(4)
+@pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("adds", [False, True], ids=["written", "added"])
 @pytest.mark.parametrize("case", ON_CPU.values(), ids=ON_CPU)
 def test_slices_give_the_bits_of_the_whole_batch(case, adds):

@@ -184,6 +184,7 @@ def test_a_budget_that_cannot_be_kept_is_one_sentence_with_the_least_bytes_and_c
         assert solver.budget is None and solver.report.strategy == "liveness"
 
 
+@pytest.mark.samples(2)
 @pytest.mark.parametrize("both", [False, True], ids=["of the new plan", "of either"])
 def test_memory_that_cannot_be_had_leaves_the_plan_as_it_was(both, monkeypatch):
     least, most = bounds()

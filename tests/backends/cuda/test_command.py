@@ -61,6 +61,7 @@ def test_a_trace_has_times_of_every_op_by_events_of_the_gpu(solver, tmp_path):
     assert refused.returncode == 2 and "leave --cuda-graph out" in unwrapped(refused)
 
 
+@pytest.mark.whole
 def test_each_precision_trains_and_fp32_is_the_usual_one(solver):
     found = {}
     for precision in (None, "fp32", "fp32x3", "tf32", "bf16"):

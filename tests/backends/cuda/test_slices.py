@@ -49,13 +49,14 @@ def test_gradients_of_filters_are_those_of_the_whole_batch(name, images, adds, m
     check(SLICED[name], adds)
 
 
+@pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("adds", [False, True], ids=["written", "added"])
 @pytest.mark.parametrize("name", [name for name, case in ON_CUDA.items() if not case.splits])
 def test_slices_have_the_bits_of_the_whole_batch(name, adds):
     check(SLICED[name], adds)
 
 
-@pytest.mark.samples(3)
+@pytest.mark.samples(5)
 @pytest.mark.parametrize(
     "case", [*op_cases(4, [(1,) * 4, (2, 2)], cuda_kernels, masks=False)], ids=lambda case: case.op.name
 )
@@ -143,7 +144,7 @@ def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
     Slices(sliced(text, [(4, 3, 5, 4)] * 2), (2, 2), adds=True).check()
 
 
-@pytest.mark.samples(4)
+@pytest.mark.samples(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_convolutions_over_frames_have_the_gradients_of_the_whole_batch(seed, monkeypatch):
     draw = random.Random(seed)
@@ -169,6 +170,7 @@ def test_slices_of_frames_have_the_bits_of_images_in_pieces(monkeypatch):
     check(sliced(text, [(4, 4, 3, 7, 9)], equal(4, 1, 2), volumes=True), False)
 
 
+@pytest.mark.samples(3)
 @pytest.mark.parametrize("precision", ["fp32x3", "tf32", "bf16"])
 def test_tensor_cores_sum_frames_in_the_order_of_the_whole_batch(precision, monkeypatch):
     cut(monkeypatch, 4)
