@@ -42,26 +42,35 @@ from layermem.planning.settings import SETTINGS
 from layermem.planning.slice_candidates import counts_of, cuts, in_use_bytes, ranges, row_bands
 from layermem.schedule.program import Program
 from layermem.utils.parallel import map_beside
-from layermem.utils.units import aligned
+from layermem.utils.units import ALIGN, aligned
 
 
 def choose_slices(attempt: Attempt) -> Attempt:
     """The attempt in the slices that the user names, or, where the planner may choose, in those with the fastest
-    program."""
+    program.  If none fits, they are those of the smallest budget, whose minimum every refusal names: a budget that
+    fits."""
     job, budget_bytes = attempt.job, attempt.budget_bytes
     if not job.has_auto or budget_bytes is None or job.slicer is None:
         return attempt
+    found = _chosen(attempt, budget_bytes)
+    if found.seconds < inf or budget_bytes <= ALIGN:
+        return found.attempt
+    return _chosen(attempt, ALIGN).attempt
+
+
+def _chosen(attempt: Attempt, budget_bytes: int) -> _Found:
+    job = attempt.job
     found = _search(attempt, budget_bytes, job.slices) if job.auto_slices else _unsearched(attempt)
     fast_enough = SETTINGS.unbanded_ratio * ops_seconds(job.graphs[0], job.costs)
     if found.seconds <= fast_enough or job.hints.host_budget_bytes == 0 or not job.auto_bands:
-        return found.attempt
+        return found
     if not job.auto_slices:
-        return _in_bands(found, budget_bytes).attempt
+        return _in_bands(found, budget_bytes)
     rows = _rows(job, budget_bytes)
     if not rows:
-        return found.attempt
+        return found
     banded = _search(attempt, budget_bytes, rows, found.seconds)
-    return min(found, banded, key=lambda each: each.rank).attempt
+    return min(found, banded, key=lambda each: each.rank)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ from layermem.utils.units import aligned, format_bytes, format_seconds
 ROUNDING = 1e-9  # share of a step by which sums of the same seconds may differ
 
 
-def _report_of(attempt: Attempt, name: str) -> PlanReport:
-    """The report of a finished attempt; if nothing fits, of the smallest program."""
+def _report_of(attempt: Attempt, name: str, asked: Job | None = None) -> PlanReport:
+    """The report of a finished attempt at planning `asked`; if nothing fits, of the smallest program."""
     job, compiler, error = attempt.job, attempt.compiler, attempt.refusal
     if error is None:
         program, search = attempt.program, compiler.search
@@ -48,7 +48,7 @@ def _report_of(attempt: Attempt, name: str) -> PlanReport:
         search = compiler.smallest.search
         error, program = describe_refusal(error, search), search.min_memory_program
     job = job.with_fingerprint(program.train.graph.fingerprint)
-    return PlanReport(job, name, attempt.budget_bytes, program, error, search, attempt.found_for_bytes)
+    return PlanReport(job, name, attempt.budget_bytes, program, error, search, attempt.found_for_bytes, asked)
 
 
 def _plan(job: Job, choice: Choice, name: str, budget_bytes: int | None, *, quick: bool = False) -> Attempt:
@@ -89,7 +89,7 @@ def evaluate(
         if saved is None:
             raise
         raise InputError(f"the saved plan cannot be run ({error}); make it again") from error
-    return _report_of(attempt, name)
+    return _report_of(attempt, name, job if job.has_auto else None)
 
 
 def _begin_bound(job: Job, budget_bytes: int, host_budget_bytes: int | None) -> Callable[[], float]:
@@ -112,6 +112,7 @@ class PlanReport:
     If nothing fits, `refusal` explains it, and the program is the smallest of the strategy.
     `search` made the program and holds the native planners' caches; a new one would give the same answers.
     `found_for_bytes`: the other budget for which the plan was found before (planning/kept_plans.py), if it was.
+    `asked`: the job as it was before the planner chose its slices, if it may choose them.
     """
 
     job: Job
@@ -121,9 +122,13 @@ class PlanReport:
     refusal: BudgetError | None = None
     search: BudgetSearch | None = None
     found_for_bytes: int | None = None
+    asked: Job | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process gets: all but the search, which is made anew where it is needed."""
+        """What another process gets: all but the search, which is made anew where it is needed, and the minimum over
+        slices, which only this process can search."""
+        if self.asked is not None:
+            _ = self.minimum_program
         return {**vars(self), "search": None}
 
     def __repr__(self) -> str:
@@ -199,6 +204,8 @@ class PlanReport:
         """The program of the smallest budget: this one, or one that a search finds."""
         job, search = self.job, self._search
         programs = [self.program, search.min_memory_program]
+        if self.asked is not None and self.feasible:
+            programs.append(evaluate(self.asked, search.entry, 1).program)  # of the slices that need the fewest bytes
         less = Compiler(job.arena, search.entry, job.hints).less_fused
         if less is not None:
             programs.append(less.smallest.search.min_memory_program)

@@ -43,6 +43,13 @@ def job(request) -> Job:
     return job_of(request.param)
 
 
+def test_the_minimum_is_that_of_the_slices_that_need_the_fewest_bytes(job):
+    whole, free = evaluate(job, "auto").minimum_bytes, job.with_slices("auto")
+    least = evaluate(free, "auto").minimum_bytes
+    assert least <= whole and evaluate(free, "auto", least).feasible
+    assert evaluate(free, "auto", whole).minimum_bytes == least == evaluate(free, "auto", 1).minimum_bytes
+
+
 @pytest.mark.exhaustive(12)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_minimum_of_a_strategy_fits_and_a_byte_less_does_not(job, strategy):
