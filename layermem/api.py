@@ -34,7 +34,7 @@ from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
 from layermem.utils.arguments import checked
 from layermem.utils.files import PathName
-from layermem.utils.units import FREE, bytes_of, free_share
+from layermem.utils.units import bytes_of
 
 __all__ = ["Net", "Solver", "build_net", "compare", "compile", "default_device", "deploy", "fit", "job_of", "plan"]
 
@@ -149,8 +149,7 @@ def fit(
         raise InputError("fit needs an amount of memory; give a budget such as '8GiB'")
     if most < 1:
         raise InputError(f"most {most} is too small; give 1 or more")
-    text = str(budget)
-    nbytes = free_share(text, device.free_bytes()) if text.endswith(FREE) else bytes_of(budget)
+    nbytes = bytes_of(budget, free=device.free_bytes)
     step = StepOptions(device, host_budget=host_budget, spill=spill, hints=hints, ranks=ranks, iter_size=iter_size)
 
     def make(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Job:

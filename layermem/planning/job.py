@@ -31,7 +31,7 @@ from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.files import PathName, check_path
 from layermem.utils.input_files import TEXT_LIMIT, read_bytes
-from layermem.utils.units import FREE, aligned, bytes_of, free_share
+from layermem.utils.units import aligned, bytes_of
 
 Budget = Annotated[int | float | str | None, "checked by bytes_of"]  # as users write it; None is no limit
 AUTO, OFF = "auto", "off"  # words of users for slices and for split weights; any other text names them
@@ -150,9 +150,9 @@ class Job:
         """The bytes of a budget; None without a limit.  InputError if the budget has no meaning for this job."""
         if budget is None:
             return None
-        if isinstance(budget, str) and budget.endswith(FREE) and self.free_bytes is not None:
-            return free_share(budget, self.free_bytes(self.most_host_bytes))
-        return bytes_of(budget, whole=lambda: self.baseline_bytes)
+        ask = self.free_bytes
+        free = None if ask is None else lambda: ask(self.most_host_bytes)
+        return bytes_of(budget, whole=lambda: self.baseline_bytes, free=free)
 
     @property
     def most_host_bytes(self) -> int:

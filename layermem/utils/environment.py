@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from layermem.errors import InputError
-from layermem.utils.units import FREE, bytes_of, free_share, parse_bytes
+from layermem.utils.units import bytes_of, parse_bytes
 
 SOME_BYTES = 2**40  # a whole, or free memory, by which a share can be parsed
 SWITCHES = {"allow_python": {"1": True, "0": False}}  # options that are on or off, by the texts for both
@@ -42,6 +42,6 @@ def _value(option: str) -> str | bool:
 
 def _check_amount(name: str, text: str) -> None:
     if name == "budget" and text:
-        free_share(text, SOME_BYTES) if text.endswith(FREE) else bytes_of(text, whole=lambda: SOME_BYTES)
+        bytes_of(text, whole=lambda: SOME_BYTES, free=lambda: SOME_BYTES)
     elif name == "host_budget" and text:
         parse_bytes(text)

@@ -40,10 +40,12 @@ def free_share(text: str, free_bytes: int) -> int:
     return parse_bytes(share or "100%", whole=free_bytes)
 
 
-def bytes_of(amount: object, *, whole: Callable[[], int] | None = None) -> int:
-    """Return the bytes of an amount given in Python code: a number, or a text for parse_bytes(); `whole` is called for
-    a percentage."""
+def bytes_of(amount: object, *, whole: Callable[[], int] | None = None, free: Callable[[], int] | None = None) -> int:
+    """Return the bytes of an amount given in Python code: a number, or a text for parse_bytes() or free_share();
+    `whole` is called for a percentage, and `free` for free memory."""
     if isinstance(amount, str):
+        if free is not None and amount.endswith(FREE):
+            return free_share(amount, free())
         if whole is not None and re.fullmatch(r"\s*[0-9.]+\s*", amount):
             _check_share(amount.strip())
         return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None)
