@@ -135,25 +135,24 @@ def _output_of(path: PathName) -> _Replacement | _Stream:
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return _Replacement(path, Path(os.path.realpath(path)))
+        return _Replacement(path)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}; use another path", path=os.fsdecode(path)) from None
-    target = Path(os.path.realpath(path))
+        raise _unwritable(path, error) from None
     named = re.fullmatch(rf"/(?:dev|proc/(?:self|{os.getpid()}))/fd/(\d+)", os.path.abspath(os.fsdecode(path)))
     for number in [int(named[1])] if named else [1, 2]:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(number), status):
-                return _Stream(path, target, number)
+                return _Stream(path, number)
     is_replaced = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    return _Replacement(path, target) if is_replaced else _Stream(path, target)
+    return _Replacement(path) if is_replaced else _Stream(path)
 
 
 class _Replacement:
     """A new file, complete under another name in the same folder before it gets its own."""
 
-    def __init__(self, path: PathName, target: Path):
-        self.path, self.target = path, target
-        self._aside = target.with_name(f".{target.name}.{os.getpid()}-{next(_count)}.aside")
+    def __init__(self, path: PathName):
+        self.path, self.target = path, Path(os.path.realpath(path))
+        self._aside = self.target.with_name(f".{self.target.name}.{os.getpid()}-{next(_count)}.aside")
 
     def prepare(self, content: Content) -> None:
         remove_orphans(self.target.parent, re.escape(self.target.name))
@@ -184,9 +183,8 @@ class _Replacement:
 class _Stream:
     """A pipe or a device, or what a descriptor of this process is open on.  A reader that has gone takes no bytes."""
 
-    def __init__(self, path: PathName, target: Path, descriptor: int | None = None):
-        self.path, self.target, self._descriptor = path, target, descriptor
-        self._content = io.BytesIO()
+    def __init__(self, path: PathName, descriptor: int | None = None):
+        self.path, self._descriptor, self._content = path, descriptor, io.BytesIO()
 
     def prepare(self, content: Content) -> None:
         _write(self._content, content)
@@ -197,12 +195,10 @@ class _Stream:
     def publish(self) -> int:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
-        with contextlib.suppress(BrokenPipeError), open(self._opened(), "wb") as handle:
+        opened = self.path if self._descriptor is None else os.dup(self._descriptor)
+        with contextlib.suppress(BrokenPipeError), open(opened, "wb") as handle:
             handle.write(self._content.getbuffer())
         return self._content.getbuffer().nbytes
-
-    def _opened(self) -> PathName | int:
-        return self.path if self._descriptor is None else os.dup(self._descriptor)
 
     def discard(self) -> None:
         pass
@@ -221,10 +217,13 @@ def _named(output: _Replacement | _Stream) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what, folder = f"{error.strerror or error}; use another path", output.target.parent
-        if isinstance(output, _Replacement) and not folder.is_dir():
-            what = f"there is no folder '{folder}'; create it"
-        raise InputError(f"cannot be written: {what}", path=str(output.path)) from None
+        if isinstance(output, _Replacement):
+            check_folder(output.path)
+        raise _unwritable(output.path, error) from None
+
+
+def _unwritable(path: PathName, error: OSError) -> InputError:
+    return InputError(f"cannot be written: {error.strerror or error}; use another path", path=str(path))
 
 
 def _sync_folder(folder: Path) -> None:

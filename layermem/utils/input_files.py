@@ -24,9 +24,9 @@ Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
 TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
 LINE_LIMIT = 2**20  # bytes of a line of a list
-PIPE_LIMIT_BYTES = 2**31  # bytes of a pipe: those of the largest message that protobuf reads
+PIPE_LIMIT_BYTES = 2**31  # those of the largest message that protobuf reads
 PIPE_SECONDS = 10.0
-CHUNK_BYTES = 1 << 20  # bytes
+CHUNK_BYTES = 1 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _contents: dict[tuple[int, int], int] = {}  # of pipes without a name: descriptors of files that hold it
@@ -40,10 +40,12 @@ def exists(path: PathName) -> bool:
 def check_regular(path: PathName, *, what: str) -> int:
     """Return the size of a file that should be a `what`; InputError unless it is a regular file."""
     try:
-        status = os.stat(path)
+        status = _readable(path, os.stat(path), what)
     except (OSError, ValueError) as error:
         raise unreadable(path, what, error) from None
-    return _regular(path, status, what).st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"is a pipe; save the {what} in a regular file", path=str(path))
+    return status.st_size
 
 
 def open_input(path: PathName, *, what: str) -> tuple[int, os.stat_result]:
@@ -93,12 +95,6 @@ def _copy_of_pipe(path: PathName, pipe: int, what: str, seconds: float | None) -
         return os.dup(content.fileno())
 
 
-def _regular(path: PathName, status: os.stat_result, what: str) -> os.stat_result:
-    if not stat.S_ISREG(_readable(path, status, what).st_mode):
-        raise InputError(f"is a pipe; save the {what} in a regular file", path=str(path))
-    return status
-
-
 def _readable(path: PathName, status: os.stat_result, what: str) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"is a folder; give the {what} inside it", path=str(path))
@@ -130,9 +126,8 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
             with open(descriptor, "rb", closefd=False) as handle:
                 handle.seek(0)
                 raw = handle.read(size + 1)
-                while size < len(raw) <= limit and (
-                    more := handle.read(CHUNK_BYTES)
-                ):  # it grew, or has no size (/proc)
+                # It grew, or has no size (/proc).
+                while size < len(raw) <= limit and (more := handle.read(CHUNK_BYTES)):
                     raw += more
         except (OSError, ValueError) as error:
             raise unreadable(path, what, error) from None
