@@ -10,7 +10,7 @@ from layermem.errors import InputError
 from layermem.utils.units import bytes_of, parse_bytes
 
 SOME_BYTES = 2**40  # a whole, or free memory, by which a share can be parsed
-SWITCHES = {"allow_python": {"1": True, "0": False}}  # options that are on or off, by the texts for both
+SWITCHES = ("allow_python",)  # options that are on or off
 
 
 def stated_options(names: Iterable[str]) -> dict[str, Any]:
@@ -26,18 +26,21 @@ def variable_of(option: str) -> str:
     return f"LAYERMEM_{option.upper().replace('-', '_')}"
 
 
+def is_switch(option: str) -> bool:
+    """Whether an option has no value: its variable is 1 or 0."""
+    return option.replace("-", "_") in SWITCHES
+
+
 def _value(option: str) -> str | bool:
-    variable, name = variable_of(option), option.replace("-", "_")
+    variable = variable_of(option)
     text = os.environ.get(variable, "")
-    if name in SWITCHES and text:
-        if text not in SWITCHES[name]:
-            raise InputError(f"{variable}={text} is neither on nor off; use {variable}=1 or 0")
-        return SWITCHES[name][text]
+    if is_switch(option) and text not in ("", "0", "1"):
+        raise InputError(f"{variable}={text} is neither on nor off; use {variable}=1 or 0")
     try:
-        _check_amount(name, text)
+        _check_amount(option.replace("-", "_"), text)
     except InputError as error:
         raise error.at(path=variable) from None
-    return text
+    return text == "1" if is_switch(option) else text
 
 
 def _check_amount(name: str, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from layermem.utils.environment import stated_options, variable_of
+from layermem.utils.environment import is_switch, stated_options, variable_of
 
 SHARED = ("budget", "storage", "threads", "precision", "allow-python")
 OF_A_PLAN = ("host-budget", "spill", "slices", "split-weights", "strategy")
@@ -14,7 +14,6 @@ ENVIRONMENT_OF = {
     "time": (*SHARED, *OF_A_PLAN),
 }
 DEVICE_OF = {"threads": "cpu", "precision": "cuda", "transport": "cuda"}  # options of one device
-SWITCHES = ("allow-python",)  # options without a value
 _OPTION = re.compile(rf"(?<![\w/-])--({'|'.join(ENVIRONMENT_OF['train'])})(?![\w-])( (?=[A-Z0-9]|auto\b|bf16|\S+/\d))?")
 _FLAGS = (("use --device cpu", "leave -gpu out"), ("--net ", "-model "))  # what has another name among the flags
 
@@ -24,7 +23,7 @@ def environment_words(verb: str, device: str) -> list[str]:
     words: list[str] = []
     for option, value in stated_options(ENVIRONMENT_OF[verb]).items():
         if DEVICE_OF.get(option, device) == device:
-            words += [f"--{option}"] if option in SWITCHES else [f"--{option}", value]
+            words += [f"--{option}"] if is_switch(option) else [f"--{option}", value]
     return words
 
 
@@ -36,5 +35,5 @@ def in_words_of_caffe(text: str) -> str:
 
 
 def _variable(match: re.Match[str]) -> str:
-    value = "=1" if match[1] in SWITCHES else "=" if match[2] else ""
+    value = "=1" if is_switch(match[1]) else "=" if match[2] else ""
     return variable_of(match[1]) + value
