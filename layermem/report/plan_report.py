@@ -125,11 +125,10 @@ class PlanReport:
     asked: Job | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process gets: all but the search, which is made anew where it is needed, and the minimum over
-        slices, which only this process can search."""
-        if self.asked is not None:
-            _ = self.minimum_program
-        return {**vars(self), "search": None}
+        """What another process gets: all but the search, which is made anew where it is needed; and the minimum over
+        slices instead of the job that was asked for, since only this process can search it."""
+        known = {} if self.asked is None else {"minimum_program": self.minimum_program}
+        return {**vars(self), **known, "search": None, "asked": None}
 
     def __repr__(self) -> str:
         fits = "" if self.feasible else f", over the budget of {format_bytes(self.budget_bytes or 0)}"
