@@ -27,7 +27,7 @@ LANE_RATE = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9}  # bytes per second of a PCI Ex
 LANES = 16  # of a GPU whose number of lanes is not known
 # Modelled for absent GPUs: share of memory for error correction, and bytes for CUDA and the code of kernels.
 ERROR_CORRECTION, CONTEXT_BYTES = 1 / 16, 512 << 20
-GRANULARITY_BYTES = 2 << 20  # bytes, of allocations on a GPU
+GRANULARITY_BYTES = 2 << 20  # of allocations on a GPU
 BY_DRIVER = "as its driver and architecture say"  # source of rates that are not in the table
 BY_NUMBERS = "as given"  # source of rates that a user states
 LIKE_NUMBERS = "RTX 3090"  # provides the values that a user does not state

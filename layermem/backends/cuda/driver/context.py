@@ -24,6 +24,7 @@ from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.launch import Launch
 from layermem.errors import CudaUnavailable, DeviceError, GpuLost
+from layermem.planning.gpus import GRANULARITY_BYTES
 from layermem.schedule.ir import STREAMS
 from layermem.utils.units import format_bytes
 
@@ -37,7 +38,6 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream
 RESERVED_BYTES = 64 << 20  # left free for the code of kernels and for CUDA itself
 FP32_LANES = {"75": 64, "80": 64}  # per multiprocessor, by compute capability; 128 otherwise
 PINNED_BYTES = 512  # pinned bytes per byte of page table on the GPU (8 bytes for 4 KiB)
-GRANULARITY_BYTES = 2 << 20  # bytes, of allocations on a GPU
 SHARED_BYTES = 48 << 10  # limit of a block without an opt-in, including static ones
 WHOLE_CARVEOUT = 100  # percent of the memory of shared memory and L1 cache together
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
