@@ -32,7 +32,7 @@ from layermem.utils.input_files import read_bytes
 from layermem.utils.numbers import parse_float
 from layermem.utils.seeds import generator
 
-MAX_KEY_BYTES = 511  # bytes, the limit of LMDB
+MAX_KEY_BYTES = 511  # the limit of LMDB
 RECORDS = 1000  # records in a transaction
 BATCH = 64  # images in memory while a mean is computed
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"

@@ -24,7 +24,7 @@ from layermem.errors import InputError
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SUB = 1  # the filter of PNG that subtracts the pixel on the left; 0 is none
-PNG_CHUNK_BYTES = 8192  # bytes of compressed data in a chunk
+PNG_CHUNK_BYTES = 8192  # of compressed data in a chunk
 SMALL_PNG_BYTES = 16384  # bytes of rows from which on the window of zlib is the largest
 LARGEST_WINDOW, LEAST_WINDOW = 15, 9  # bits
 

@@ -20,7 +20,7 @@ from layermem.proto.schema import Datum
 from layermem.utils.input_files import read_bytes
 from layermem.utils.seeds import generator
 
-FILE_LIMIT_BYTES = 2**31  # bytes of a file
+FILE_LIMIT_BYTES = 2**31
 IMAGES, LABELS = 2051, 2049  # first numbers of MNIST's files
 CIFAR_SHAPE = (3, 32, 32)
 RECORD_BYTES = 1 + 3 * 32 * 32  # of CIFAR-10

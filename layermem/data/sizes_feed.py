@@ -20,7 +20,7 @@ from layermem.layers.data import SIZES
 from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import Read, read_bytes, read_lines
 
-FILE_LIMIT_BYTES = 2**30  # bytes of the file
+FILE_LIMIT_BYTES = 2**30
 MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
 
 

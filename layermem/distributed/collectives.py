@@ -19,7 +19,7 @@ from layermem.distributed.transport import Message, Span, Transport
 
 Bounds = Sequence[Sequence[int]]  # per item: the begin of each rank's shard, then the number of elements
 
-PIECE_BYTES = 4 << 20  # bytes of all ranks' pieces together
+PIECE_BYTES = 4 << 20  # of all ranks' pieces together
 ELEMENT_BYTES = 4
 
 

@@ -29,7 +29,7 @@ from layermem.planning.registry import MINIMUM_MEMORY, PlanEvaluator
 from layermem.planning.settings import SETTINGS
 from layermem.utils.parallel import run_both
 
-UNLIMITED_BYTES = 2**62  # bytes of the host, if the user names no budget
+UNLIMITED_BYTES = 2**62  # of the host, if the user names no budget
 
 
 def nested_planner(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) -> NestedPlanner:

@@ -45,7 +45,7 @@ class Gap(NamedTuple):
 INPLACE = frozenset({"inplace"})
 REUSE = frozenset({"inplace", "forward", "gradient"})
 INTRA = REUSE | {"intra"}
-NO_LIMIT_BYTES = 2**63 - 1  # bytes in native code
+NO_LIMIT_BYTES = 2**63 - 1  # in native code
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from layermem.utils.units import format_bytes
 if TYPE_CHECKING:
     import h5py
 
-CLAIM_LIMIT_BYTES = 2**28  # bytes that a dataset may claim without storing them
+CLAIM_LIMIT_BYTES = 2**28  # what a dataset may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
 CHUNK_CACHE_BYTES = 2**20  # of each dataset, whatever the default of HDF5: 1 MiB up to 1.14, 8 MiB in 2.0
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # start of every HDF5 file

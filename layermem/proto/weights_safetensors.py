@@ -24,7 +24,7 @@ from layermem.proto.checks import shape_fault
 from layermem.utils.open_file import OpenFile
 
 WHAT = ".safetensors file"
-HEADER_LIMIT_BYTES = 100_000_000  # bytes, a limit of the format
+HEADER_LIMIT_BYTES = 100_000_000  # a limit of the format
 BFLOAT16 = "BF16"
 DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", BFLOAT16: "<u2", "BOOL": "?", "I64": "<i8", "I32": "<i4", "I16": "<i2",

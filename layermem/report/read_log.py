@@ -20,7 +20,7 @@ from layermem.report.run_log import DETAILS, ENDINGS, FIRST_COLUMNS
 from layermem.utils.files import check_ending
 from layermem.utils.input_files import read_bytes
 
-LOG_LIMIT_BYTES = 1 << 30  # bytes of a log
+LOG_LIMIT_BYTES = 1 << 30
 REPEATED = ("train", "test")  # records of iterations that a resumed run makes again
 
 

@@ -25,7 +25,7 @@ from layermem.utils.text import printable
 ENDINGS = (".jsonl", ".csv")
 FIRST_COLUMNS = ("event", "iteration", "seconds", "loss", "average_loss", "learning_rate", "test_net")
 DETAILS = "details"  # the last column: the fields without a column of their own, as JSON
-FIRST_LINE_BYTES = 1 << 16  # bytes; no log has a longer first line
+FIRST_LINE_BYTES = 1 << 16  # no log has a longer first line
 
 
 def check_log(path: str) -> None:

@@ -43,7 +43,7 @@ from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # version of the JSON file
-CHUNK_BYTES = 1 << 20  # bytes of one hash update
+CHUNK_BYTES = 1 << 20  # of one hash update
 NAME_LIMIT, PATH_LIMIT = 255, 4095  # bytes of a file name and of a path
 # Longest suffix of the file names below while they are written.
 LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"

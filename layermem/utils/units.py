@@ -8,7 +8,7 @@ from numbers import Number
 
 from layermem.errors import InputError
 
-LIMIT_BYTES = 2**60  # bytes; more than any machine has, while sums of a few such amounts fit 63 bits
+LIMIT_BYTES = 2**60  # more than any machine has, while sums of a few such amounts fit 63 bits
 ALIGN = 256  # every offset in an arena is a multiple of this
 FREE = "free"  # the budget that stands for all free memory of the device
 _FACTOR = {"": 1, "b": 1}
