@@ -22,6 +22,7 @@ from layermem.ops.base import (
     TapRange,
     Tensor,
     Window,
+    first_index,
     roles,
 )
 from layermem.ops.communication import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares

@@ -161,6 +161,11 @@ class BatchSlice:
         return f"items {self.first}..{self.first + self.count - 1} of {self.items}"
 
 
+def first_index(batch_slice: BatchSlice | None, count: int) -> int:
+    """The index, in the whole batch, of the first of `count` elements or rows, which are those of a slice."""
+    return 0 if batch_slice is None else batch_slice.first * count // batch_slice.count
+
+
 @dataclass(frozen=True)
 class Averages:
     """Running averages that a forward op moves by the statistics of its batch: w = kept w + statistics.

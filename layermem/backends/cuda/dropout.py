@@ -8,7 +8,7 @@ from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
 from layermem.backends.cuda.launch import Launch, ceil_div, launch
 from layermem.backends.cuda.step_scalars import WORD
-from layermem.ops import BatchSlice, Dropout, Tensor
+from layermem.ops import Dropout, first_index
 
 PER_BLOCK = 1024  # elements
 
@@ -21,11 +21,6 @@ def dropout_forward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
 @kernel(Dropout, "backward", narrow="dx0|dy0")
 def dropout_backward(op: Dropout, call: CudaCall) -> Iterator[Launch]:
     yield from dropout(op, call, call["dx0"], call["dy0"], call.accumulates("dx0"))
-
-
-def first_element(batch_slice: BatchSlice | None, tensor: Tensor) -> int:
-    """The index, in the whole batch, of the first element of `tensor`, which has the items of `batch_slice`."""
-    return 0 if batch_slice is None else batch_slice.first * (tensor.count // batch_slice.count)
 
 
 def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> Iterator[Launch]:
@@ -41,7 +36,7 @@ def dropout(op: Dropout, call: CudaCall, y: int, x: int, accumulate: bool) -> It
         x=x,
         count=op.x.count,
         accumulate=accumulate,
-        first=first_element(op.batch_slice, op.x),
+        first=first_index(op.batch_slice, op.x.count),
         threshold=op.threshold,
         scale=op.scale,
         stream=op.stream & WORD,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
-from layermem.backends.cuda.dropout import first_element
 from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.step_scalars import WORD
 from layermem.backends.struct_layout import StructValues
-from layermem.ops import Pool, StochasticPool, Tensor
+from layermem.ops import Pool, StochasticPool, Tensor, first_index
 
 NARROW_TAPS = 256  # limit for an index of one byte
 
@@ -81,7 +80,7 @@ def stochastic_pool_forward(op: StochasticPool, call: CudaCall) -> Iterator[Laun
         "StochasticArgs",
         blocks,
         of=pooling,
-        first=first_element(op.batch_slice, op.y),
+        first=first_index(op.batch_slice, op.y.count),
         stream=op.stream & WORD,
         step=call.step_scalars,
     )

@@ -6,13 +6,13 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
 from layermem.backends.reference.philox import words
-from layermem.ops import Dropout
+from layermem.ops import Dropout, first_index
 
 
 def apply_dropout(op: Dropout, call: ReferenceCall, into: Array, source: Array) -> None:
     """Compute into = source where kept, scaled; 0 elsewhere."""
     into, source = stored(into), stored(source)
-    first = 0 if op.batch_slice is None else op.batch_slice.first * source.size // op.batch_slice.count
+    first = first_index(op.batch_slice, source.size)
     random_words = words(source.size, call.context["seed"], op.stream, call.context["step"], first)
     random_words = random_words.reshape(source.shape)
     into[...] = np.where(random_words >= op.threshold, source * op.scale, 0)

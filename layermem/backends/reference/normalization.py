@@ -8,7 +8,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel
 from layermem.backends.reference.epilogue import finish_epilogue
-from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage
+from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage, first_index
 
 # ---- BatchNorm -----------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def merge_moments(op: BatchNorm, call: ReferenceCall) -> Array | None:
     if "mean" + CARRY in call:
         total = call["mean" + CARRY].view(np.float64)[: total.size].reshape(total.shape)
     # A Flatten turns an item into several rows.
-    first = 0 if op.batch_slice is None else op.batch_slice.first * len(x) // op.batch_slice.count
+    first = first_index(op.batch_slice, len(x))
     for number, item in enumerate(x, first):
         mean = item.reshape(op.channels, -1).mean(axis=1)
         squares = ((item.reshape(op.channels, -1) - mean[:, None]) ** 2).sum(axis=1)

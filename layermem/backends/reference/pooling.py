@@ -9,7 +9,7 @@ import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
 from layermem.backends.reference.philox import words
-from layermem.ops import Pool, StochasticPool
+from layermem.ops import Pool, StochasticPool, first_index
 
 
 def taps(op: Pool) -> Iterator[tuple[int, tuple[slice, slice]]]:
@@ -91,7 +91,7 @@ def stochastic_pool_forward(op: StochasticPool, call: ReferenceCall) -> None:
         y[...] = np.where(total > 0, squares / np.where(total > 0, total, 1), 0)
         return
     random = np.empty(y.shape, x.dtype)
-    first = 0 if op.batch_slice is None else op.batch_slice.first * y.size // op.batch_slice.count
+    first = first_index(op.batch_slice, y.size)
     drawn = words(y.size, call.context["seed"], op.stream, call.context["step"], first)
     stored(random)[...] = (drawn.astype(x.dtype) * x.dtype.type(2.0**-32)).reshape(op.y.stored)
     threshold, partial = random * total, np.zeros(y.shape, x.dtype)
