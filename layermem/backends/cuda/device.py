@@ -61,10 +61,11 @@ from layermem.planning.gpus import TENSOR_CORES, WITHOUT, TargetGpu, find_gpu, r
 from layermem.schedule.ir import COMPUTE, D2H, H2D, Instruction
 from layermem.utils.units import format_bytes
 
-CUDA_FUSIONS = ("BatchNormScale", "BatchNormScale+residual",
-           "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual", "Conv+residual+relu", MASKED_DGRAD,
-           CONV_MOMENTS, DGRAD_SUMS_FUSION, "Eltwise+relu", "InnerProduct+relu", "InnerProduct+residual",
-           "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES)  # fmt: skip
+CUDA_FUSIONS = (
+    "BatchNormScale", "BatchNormScale+residual", "BatchNormScale+residual+relu", "Conv+relu", "Conv+residual",
+    "Conv+residual+relu", MASKED_DGRAD, CONV_MOMENTS, DGRAD_SUMS_FUSION, "Eltwise+relu", "InnerProduct+relu",
+    "InnerProduct+residual", "InnerProduct+residual+relu", "InnerProduct+update", JOINED_UPDATES,
+)  # fmt: skip
 TRANSPORTS = ("mpi", "nccl")
 WARM_UP_BYTES = 4096  # size of the messages that make NCCL open its connections
 POLL_SECONDS = 1e-4  # interval between checks of NCCL's state

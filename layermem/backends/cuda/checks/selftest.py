@@ -48,11 +48,8 @@ from layermem.utils.units import aligned
 
 Array = npt.NDArray[Any]
 
-COMPARED_FUSIONS = {
-    "BatchNormScale",
-    CONV_MOMENTS,
-    DGRAD_SUMS_FUSION,
-}  # fusions that the reference runs, or a pair of its ops
+# Fusions that the reference runs, or a pair of its ops.
+COMPARED_FUSIONS = {"BatchNormScale", CONV_MOMENTS, DGRAD_SUMS_FUSION}
 CONTEXT = StepContext(
     seed=1,
     step=0,
