@@ -64,12 +64,12 @@ def test_a_browser_that_is_there_is_left_as_it_is(programs):
         ({"id": "echo 1000"}, "takes root, or sudo without a password"),
         ({"id": "echo 0"}, "there is no apt-get, dnf or apk"),
         ({"id": "echo 0", "apt_get": "echo Could not resolve deb.debian.org; exit 100"}, "Could not resolve"),
-        ({"id": "echo 0", "apt_get": "exec /bin/sleep 30"}, "after 1 s of at most 1"),
+        ({"id": "echo 0", "apt_get": "exec /bin/sleep 30"}, " s of at most 1: "),
         ({"id": "echo 0", "apt_get": "exit 0"}, "does not run"),  # a package that holds no browser
     ],
 )
 def test_where_none_can_be_installed_the_run_goes_on_and_says_why(programs, scripts, why):
-    said = install(programs(**scripts), seconds=1)
+    said = install(programs(**scripts), seconds=1 if "sleep" in scripts.get("apt_get", "") else 20)
     assert said.startswith("browser: none, so tests of pages are skipped: ") and why in said
 
 
