@@ -243,7 +243,6 @@ TESTED_ELSEWHERE = {
     "integrations/onnx/library.py": ("integrations/onnx/test_exporting.py", "the import of onnx"),
     "solver/progress.py": ("solver/test_snapshot.py", "what a snapshot holds"),
     "solver/run_options.py": ("interactive/test_solver.py", "keywords of layermem.Solver"),
-    "planning/attempt.py": ("planning/test_slice_search.py", "what a search for slices compares"),
     "onnx.py": ("integrations/onnx/test_exporting.py", "public names"),
     "ops/*.py": ("ops/test_records.py", "records are values: all of them in one table"),
     "report/curves_*.py": ("integrations/page/test_curves.py", "one thing: the plot and what it shows"),

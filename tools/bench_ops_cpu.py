@@ -35,8 +35,10 @@ from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.layers import LAYERS
-from layermem.planning.pipeline import compile
+from layermem.planning.costs import model_costs
+from layermem.planning.pipeline import Compiler
 from layermem.proto.read import read_net_text
+from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select
 
@@ -162,7 +164,7 @@ def works_of(layer: Timed, device: CpuDevice, rounds: int) -> tuple[dict[str, Wo
     """The work of the layer's ops by the last word of their names, and seconds of PyTorch."""
     net = net_of(layer)
     graph, peers = train_graph(net, device), peers_of(layer)
-    bench = Benchmark(net, compile([graph], strategy="liveness"), device)
+    bench = Benchmark(net, Compiler(ArenaPlanner([graph], model_costs(graph.device)), "liveness").compile(None), device)
     own, other = [], defaultdict[str, list[float]](list)
     for _ in range(rounds):
         time.sleep(IDLE_SECONDS)

@@ -1,14 +1,16 @@
-"""Chooses between a step with all of its fusions and steps with fewer, which need fewer bytes (graph/rewrite.py)."""
+"""Attempts to plan a job, with all fusions of its step or with fewer, which need fewer bytes (graph/rewrite.py)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from layermem.errors import BudgetError
 from layermem.planning.bounds import least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.hints import Hints
+from layermem.planning.job import Job
 from layermem.planning.plan import Plan
 from layermem.planning.registry import SAVED_PLAN, Choice, as_entry
 from layermem.planning.settings import SETTINGS
@@ -78,3 +80,51 @@ class FusionSearch(ABC):
         except BudgetError:
             return program
         return faster if SETTINGS.fusion_ratio * faster.seconds < program.seconds else program
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A job under a strategy and a budget: the unit that the search for slices compares, and the result of planning.
+    `compiled` is the program, once it exists, or `refusal` explains that nothing fits.
+
+    found_for_bytes   the other budget for which the program was found before (planning/kept_plans.py), if it was
+    """
+
+    job: Job
+    strategy: Choice
+    budget_bytes: int | None
+    compiler: FusionSearch
+    compiled: Program | None = None
+    refusal: BudgetError | None = None
+    found_for_bytes: int | None = None
+
+    @classmethod
+    def of(cls, job: Job, strategy: Choice, budget_bytes: int | None, compiler: type[FusionSearch]) -> Attempt:
+        return cls(job, strategy, budget_bytes, compiler(job.arena, strategy, job.hints))
+
+    def with_job(self, job: Job) -> Attempt:
+        """An attempt with the same strategy and budget for another job."""
+        return Attempt.of(job, self.strategy, self.budget_bytes, type(self.compiler))
+
+    @property
+    def program(self) -> Program:
+        """The program of an attempt that has one."""
+        assert self.compiled is not None
+        return self.compiled
+
+    def fitting(self) -> Attempt | None:
+        """The attempt with its program with all fusions; None if nothing fits.  A search compares only these programs:
+        fewer fusions are tried once, for the attempt that it chooses."""
+        try:
+            program = self.compiled or self.compiler.compile_fused(self.budget_bytes)
+        except BudgetError:
+            return None
+        return replace(self, compiled=program)
+
+    def with_chosen_fusions(self, *, quick: bool = False) -> Attempt:
+        """The attempt with its program, with all fusions or with fewer, or with its refusal.  `quick`: without a search
+        for the minimum."""
+        try:
+            return replace(self, compiled=self.compiler.compile(self.budget_bytes, quick=quick, known=self.compiled))
+        except BudgetError as error:
+            return replace(self, refusal=error)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from layermem import __version__, _native
 from layermem.errors import InputError, LayermemError
-from layermem.planning.attempt import Attempt
+from layermem.planning.fusion_search import Attempt
 from layermem.planning.kept_costs import keep, kept_folder
 from layermem.planning.plan import Plan, saved_fingerprint, saved_slices
 from layermem.planning.registry import as_entry

@@ -12,21 +12,13 @@ check       proof that every instruction reads the values that it should     sch
 keep        the plan, for later questions about the same step                kept_plans.py
 """
 
-from collections.abc import Sequence
-from functools import partial
-
-from layermem.graph.ops import Graph
-from layermem.planning.attempt import Attempt
-from layermem.planning.costs import Costs, model_costs
-from layermem.planning.fusion_search import FusionSearch
-from layermem.planning.hints import Hints
+from layermem.planning.fusion_search import Attempt, FusionSearch
 from layermem.planning.job import Job
 from layermem.planning.joined_updates import join_updates
 from layermem.planning.kept_plans import KeptPlans
 from layermem.planning.plan import Plan
-from layermem.planning.registry import Choice, default_strategy
+from layermem.planning.registry import Choice
 from layermem.planning.slice_search import choose_slices
-from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import check
 from layermem.schedule.lower import lower
 from layermem.schedule.place import place
@@ -51,35 +43,18 @@ class Compiler(FusionSearch):
     """Makes the programs of one step, whose slices and fusions are given."""
 
     def compile_fused(self, budget_bytes: int | None, *, quick: bool = False) -> Program:
-        """The fastest program that was found with all fusions; BudgetError, with the minimum, if none fits.  `quick`:
-        without a search for the minimum."""
         found = self.search.program(budget_bytes, search_minimum=not quick)  # by the strategy, whose plans it builds
         return self.checked(join_updates(found, self.arena.layouts[0].live_profile, self.build))
 
     def build(self, plan: Plan, target_bytes: int = 0) -> Program:
-        """Place one plan; the search for offsets ends once they need at most `target_bytes`."""
-        build = partial(self._build, plan, target_bytes)
-        return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, build)
+        def make() -> Program:
+            lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
+            offsets = self.arena.persistent_offsets(plan)
+            schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
+            return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
 
-    def _build(self, plan: Plan, target_bytes: int) -> Program:
-        lowered = [lower(layout, each) for layout, each in zip(self.arena.layouts, self.arena.plans(plan))]
-        offsets = self.arena.persistent_offsets(plan)
-        schedules = [place(each, persistent=offsets, target_bytes=target_bytes) for each in lowered]
-        return Program.of(schedules, offsets, simulate(schedules[0], self.arena.costs), target_bytes)
+        return self.arena.programs.get(self.arena.key_of(plan), target_bytes, plan, make)
 
     def checked(self, program: Program) -> Program:
-        """`program`, whose schedules are proven to be safe."""
         self.arena.programs.check(program, lambda: check(*program.schedules))
         return program
-
-
-def compile(
-    graphs: Sequence[Graph],
-    strategy: Choice | None = None,
-    budget_bytes: int | None = None,
-    costs: Costs | None = None,
-    hints: Hints = Hints(),
-) -> Program:
-    """The fastest program of `graphs`, the first of which trains; BudgetError if none fits."""
-    arena = ArenaPlanner(graphs, costs or model_costs(graphs[0].device))
-    return Compiler(arena, strategy or default_strategy(budget_bytes), hints).compile(budget_bytes)

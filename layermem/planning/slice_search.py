@@ -31,10 +31,10 @@ from layermem.errors import InputError
 from layermem.graph.ops import FORWARD, Graph
 from layermem.graph.slices import ALL, Cut
 from layermem.graph.step_slicer import Slices
-from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds
 from layermem.planning.costs import Costs
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.fusion_search import Attempt
 from layermem.planning.job import Job
 from layermem.planning.plan import INTRA, Plan, program_order
 from layermem.planning.registry import MINIMUM_MEMORY

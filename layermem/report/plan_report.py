@@ -16,10 +16,10 @@ from layermem.errors import BudgetError, InputError
 from layermem.graph.ops import PARAMETER, Graph
 from layermem.graph.step_slicer import Slices
 from layermem.ops import FP32
-from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_bytes, least_seconds_once
 from layermem.planning.budget_search import BudgetSearch
 from layermem.planning.fused_updates import with_fused_updates
+from layermem.planning.fusion_search import Attempt
 from layermem.planning.hints import Hints
 from layermem.planning.job import AUTO, Budget, Job, items_of
 from layermem.planning.pipeline import Compiler, plan_step

@@ -11,9 +11,9 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
 from layermem.interactive.solver import Solver
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.process_memory import expected_memory
+from tests.compiling import compile
 from tests.data.makers import images, layer
 from tests.nets import INNER, SOFTMAX, solver_file
 

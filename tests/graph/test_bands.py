@@ -14,10 +14,10 @@ from layermem.graph.ops import BACKWARD, FORWARD, GRADIENT, HISTORY, PARAMETER, 
 from layermem.graph.train import UpdateRule, forward_graph, train_graph, update_graph
 from layermem.ops import BandRules, RowBand
 from layermem.planning.costs import MODELS, Costs
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import parse, text
+from tests.compiling import compile
 from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, WIDE, conv, relu
 

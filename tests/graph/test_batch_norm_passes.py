@@ -12,11 +12,11 @@ from layermem.graph.ops import BACKWARD, FORWARD, UPDATE
 from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.partition_choices import CHOICES
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import parse, text
+from tests.compiling import compile
 from tests.graph.test_slices import mirrors_forward
 from tests.nets import DATA, LOSS, RESIDUAL, conv, norm, relu
 

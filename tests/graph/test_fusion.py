@@ -7,9 +7,9 @@ from layermem.graph.fusion import fuse
 from layermem.graph.net import Net
 from layermem.graph.nodes import op_nodes
 from layermem.graph.train import train_graph
-from layermem.planning.pipeline import compile
 from layermem.planning.recomputation import matches
 from layermem.proto.read import read_net
+from tests.compiling import compile
 
 HEAD = 'layer { name: "data" type: "Input" top: "x" input_param { shape { dim: 2 dim: 4 dim: 5 dim: 5 } } }\n'
 CONV = (

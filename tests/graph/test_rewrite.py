@@ -15,10 +15,10 @@ from layermem.graph.validate import violations
 from layermem.ops import CONV_MOMENTS, DGRAD_SUMS_FUSION, MASKED_DGRAD, NORM_OPERANDS
 from layermem.planning.costs import Costs, model_costs
 from layermem.planning.partition_choices import CHOICES
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan
 from layermem.proto.read import read_net_text
 from layermem.utils.units import aligned
+from tests.compiling import compile
 from tests.nets import DATA, LOSS, NETS, conv, norm, relu
 
 SGD, ADAM = UpdateRule("SGD", 1), UpdateRule("Adam", 2)

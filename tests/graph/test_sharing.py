@@ -14,7 +14,6 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import COMPUTE, UPDATE
 from layermem.graph.sharing import BUCKET_BYTES, ORDER, check_shareable
-from layermem.planning.pipeline import compile
 from layermem.proto.read import SolverFile, read_net
 from layermem.proto.schema import PHASES
 from layermem.runtime.runner import Runner
@@ -25,6 +24,7 @@ from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
+from tests.compiling import compile
 from tests.nets import DATA, LOSS, conv, norm, relu, solver_file
 
 MICRO_BATCHES, ITERATIONS = 4, 3

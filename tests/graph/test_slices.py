@@ -16,11 +16,11 @@ from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.ops import BatchSlice
 from layermem.planning.partition_choices import CHOICES
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, saved_slices
 from layermem.proto.read import read_net_text
 from layermem.schedule.check import violations
 from layermem.schedule.text import instruction_text, parse, schedule_values, text
+from tests.compiling import compile
 from tests.nets import CHAIN, DATA, LOSS, NETS, conv, relu
 
 MOMENTUM = UpdateRule("SGD", 1)

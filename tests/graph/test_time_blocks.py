@@ -11,9 +11,9 @@ from layermem.graph.slices import Cut, sliced_graph
 from layermem.graph.train import train_graph
 from layermem.layers import recurrent
 from layermem.planning.partition_choices import CHOICES
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
+from tests.compiling import compile
 
 STEPS, ITEMS, CELLS = 7, 2, 3
 

@@ -13,13 +13,13 @@ from layermem.errors import InputError
 from layermem.graph.train import forward_graph, train_graph
 from layermem.interactive.building import build_net, phase_of
 from layermem.interactive.solver import Solver
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import NetParameter
 from layermem.runtime.runner import Runner
 from layermem.solver.feeds import Feeds
 from layermem.solver.parameters import Parameters
 from layermem.solver.scoring import Scoring, outputs_of
+from tests.compiling import compile
 from tests.nets import LOSS, NETS, conv, relu, solver_file
 
 DEPLOY = f"""

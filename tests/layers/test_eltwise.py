@@ -8,10 +8,10 @@ from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
 from layermem.ops import Eltwise
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select
+from tests.compiling import compile
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 SHAPE = (2, 3, 2, 4)

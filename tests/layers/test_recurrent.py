@@ -7,9 +7,9 @@ from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph, train_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
+from tests.compiling import compile
 from tests.layers.harness import backward, forward, layer_of
 
 STEPS, ITEMS, INPUTS, CELLS = 4, 2, 3, 5

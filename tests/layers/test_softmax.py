@@ -11,9 +11,9 @@ from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
+from tests.compiling import compile
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 SHAPES = [((2, 3, 2, 4), 1), ((2, 3, 2, 4), 0), ((2, 3, 2, 4), 2), ((2, 3, 2, 4), -1), ((5, 4), 1), ((3, 4, 2), 1)]

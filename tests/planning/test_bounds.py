@@ -18,8 +18,8 @@ from layermem.ops import BatchSlice, Silence
 from layermem.planning.bounds import is_sliced, least_bytes, least_seconds, least_seconds_of
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
+from tests.compiling import compile
 from tests.nets import NETS
 from tests.planning.free_form import UNIT, FreeForm, another_order, random_step
 

@@ -10,10 +10,11 @@ from layermem.backends.base import get_device
 from layermem.errors import BudgetError
 from layermem.planning.budget_search import rungs_below
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import Compiler, compile
+from layermem.planning.pipeline import Compiler
 from layermem.planning.settings import SETTINGS
 from layermem.planning.strategies import STRATEGIES as REGISTERED
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.compiling import compile
 from tests.planning.jobs import SINGLE, STRATEGIES, random_job, solver_job
 
 NETS_OF_USERS = Path(__file__).resolve().parents[2] / "prototxt"

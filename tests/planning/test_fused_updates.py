@@ -10,8 +10,8 @@ from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.bounds import least_seconds
 from layermem.planning.costs import model_costs
 from layermem.planning.fused_updates import saves_memory, with_fused_updates
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
+from tests.compiling import compile
 
 
 def graph_of(num_output: int, inputs: int = 90, batch: int = 4):

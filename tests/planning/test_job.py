@@ -11,11 +11,11 @@ from layermem.graph.net import Net
 from layermem.planning.costs import model_costs, write_costs
 from layermem.planning.hints import Hints
 from layermem.planning.job import Job, items_of, resolve_costs, resolve_hints, title_of
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import Plan, program_order
 from layermem.proto.read import read_net, read_net_text
 from layermem.solver.jobs import StepOptions, net_job
 from layermem.utils.units import aligned
+from tests.compiling import compile
 from tests.nets import NETS, solver_file
 
 REFERENCE = get_device("reference")

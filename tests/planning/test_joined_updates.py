@@ -13,12 +13,13 @@ from layermem.graph.rewrite import rewrite
 from layermem.graph.train import UpdateRule, train_graph
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.joined_updates import with_joined_updates
-from layermem.planning.pipeline import Compiler, compile
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Decision, Gap, Plan, program_order
 from layermem.planning.strategies.auto import unjoined_seconds
 from layermem.proto.read import read_net
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.joined import joined
+from tests.compiling import compile
 from tests.schedule.small_graphs import buffer, graph, op
 
 DEEP = "prototxt/resnet20/train_val.prototxt"

@@ -11,7 +11,7 @@ import pytest
 from layermem import api
 from layermem.nets import resnet
 from layermem.planning import kept_plans, pipeline
-from layermem.planning.attempt import Attempt
+from layermem.planning.fusion_search import Attempt
 from layermem.planning.hints import Hints
 from layermem.planning.kept_plans import KeptPlans, planner_digest
 from layermem.planning.registry import MINIMUM_MEMORY, StrategyEntry, get_strategy

@@ -7,10 +7,10 @@ from layermem.planning.hints import Hints
 from layermem.planning.lower_sets import lower_set_plan
 from layermem.planning.nested_search import nested_planner
 from layermem.planning.offloading import OFFLOADED_STATE
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import ops_in_order
 from layermem.planning.registry import MINIMUM_MEMORY
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.compiling import compile
 from tests.planning.chains import UNIT, a_second_each, chain
 from tests.planning.jobs import random_job, solver_job
 from tests.planning.strategies.test_recompute import ask

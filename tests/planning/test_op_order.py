@@ -6,9 +6,9 @@ import pytest
 
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, UPDATE
 from layermem.planning.op_order import delay_growth
-from layermem.planning.pipeline import compile
 from layermem.planning.plan import INTRA, Plan
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.compiling import compile
 from tests.planning.chains import UNIT, a_second_each
 from tests.planning.free_form import random_step
 from tests.planning.jobs import random_job

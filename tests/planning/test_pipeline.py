@@ -6,11 +6,12 @@ import pytest
 
 from layermem.errors import BudgetError
 from layermem.planning import pipeline
-from layermem.planning.pipeline import Compiler, compile
+from layermem.planning.pipeline import Compiler
 from layermem.planning.plan import Plan, program_order
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.schedule.check import UnsafeSchedule
 from layermem.schedule.simulate import simulate
+from tests.compiling import compile
 from tests.planning.chains import UNIT, a_second_each, chain
 
 NET = chain(8)

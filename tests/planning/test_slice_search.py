@@ -12,8 +12,8 @@ from layermem import api
 from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.planning import slice_search
-from layermem.planning.attempt import Attempt
 from layermem.planning.bounds import least_seconds
+from layermem.planning.fusion_search import Attempt
 from layermem.planning.hints import Hints
 from layermem.planning.pipeline import Compiler, plan_step
 from layermem.planning.plan import Plan

@@ -8,12 +8,12 @@ import pytest
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net
 from layermem.proto.schema import TEST, NetParameter
 from layermem.proto.weights import write_weights
 from layermem.runtime.runner import Runner
 from layermem.solver.parameters import Parameters
+from tests.compiling import compile
 from tests.prototxt.calculator import layers
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV below 5")

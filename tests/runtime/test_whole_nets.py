@@ -7,11 +7,11 @@ from layermem.backends.reference import ReferenceDevice
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.runtime.runner import Runner
 from layermem.solver.build import reported
 from layermem.solver.feeds import Feeds
+from tests.compiling import compile
 from tests.layers.harness import directions
 from tests.nets import CHAIN, DATA, LOSS, NETS, SEGNET, conv, relu
 

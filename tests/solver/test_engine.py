@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.base import get_device
-from layermem.planning.pipeline import compile
 from layermem.solver.build import build_nets
 from layermem.solver.engine import Engine
 from layermem.solver.jobs import StepOptions, solver_job
+from tests.compiling import compile
 from tests.nets import solver_file
 
 

@@ -7,11 +7,11 @@ from layermem.backends.base import get_device
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import TEST
 from layermem.proto.weights import write_weights
 from layermem.solver.scoring import Scoring, outputs_of
+from tests.compiling import compile
 from tests.nets import NETS
 
 REFERENCE = get_device("reference")

@@ -11,11 +11,11 @@ import onnxruntime
 from layermem.backends.base import get_device
 from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
-from layermem.planning.pipeline import compile
 from layermem.proto.schema import TEST
 from layermem.runtime.runner import Runner
 from layermem.solver.parameters import Parameters
 from layermem.solver.scoring import outputs_of
+from tests.compiling import compile
 
 Arrays = dict[str, np.ndarray]
 

@@ -6,8 +6,8 @@ from layermem.errors import BudgetError
 from layermem.planning.costs import Costs, Rates
 from layermem.planning.hints import Hints
 from layermem.planning.nested_search import nested_planner
-from layermem.planning.pipeline import compile
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.compiling import compile
 from tests.planning.chains import Planned, chain
 from tests.planning.free_form import UNIT, FreeForm, random_step
 from tests.planning.jobs import random_job, solver_job

@@ -6,10 +6,10 @@ import pytest
 
 from layermem.planning import lower_sets
 from layermem.planning.hints import Hints
-from layermem.planning.pipeline import compile
 from layermem.planning.recomputation import forward_ops, recompute_seconds, seconds_again, segments_to_plan
 from layermem.planning.strategies import get_strategy
 from layermem.schedule.arena_planner import ArenaPlanner
+from tests.compiling import compile
 from tests.planning.chains import UNIT, Planned, a_second_each, chain
 from tests.planning.jobs import random_job, solver_job
 from tests.planning.settings import change

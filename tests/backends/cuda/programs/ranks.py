@@ -30,7 +30,6 @@ from layermem.backends.cuda import CudaDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
 from layermem.errors import DeviceError, LayermemError
-from layermem.planning.pipeline import compile
 from layermem.runtime.runner import Runner
 from layermem.schedule.check import check
 from layermem.solver.build import build_nets
@@ -38,6 +37,7 @@ from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions, solver_job
 from layermem.solver.parameters import Parameters
 from layermem.solver.rules import learning_rate, settings
+from tests.compiling import compile
 from tests.nets import solver_file
 
 MICRO_BATCHES, ITERATIONS = 4, 3
