@@ -9,7 +9,7 @@ namespace lm {
 
 // ---- division ------------------------------------------------------------------------------------------------------
 
-// n / divisor for n < 2^31 as a product.  The host computes multiplier and shift (layermem/backends/cuda/launch.py).
+// n / divisor for n < 2^31 as a product.  The host computes multiplier and shift (layermem/backends/cuda/support/launch.py).
 // source  Granlund and Montgomery, "Division by invariant integers using multiplication" (1994)
 struct Divider {
     unsigned divisor, multiplier, shift;

@@ -4,7 +4,7 @@
 //   seed, step_low, _high    key and counter of random numbers, by cuda/dropout.cu and cuda/pooling.cu
 //   averaged                 batches that move averages, by cuda/batch_norm.cuh
 //   loss_scale               a power of two, by cuda/fill.cu and cuda/update.cu
-//   source  layermem/backends/cuda/step_scalars.py packs it
+//   source  layermem/backends/cuda/support/step_scalars.py packs it
 #pragma once
 #include "primitives.cuh"
 

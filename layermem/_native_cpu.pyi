@@ -1,4 +1,4 @@
-"""Types of layermem._native.cpu, which layermem/backends/cpu/launch.py calls.
+"""Types of layermem._native.cpu, which layermem/backends/cpu/support/launch.py calls.
 
 Written by tools/native_stub.py.
 """

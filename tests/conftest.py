@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
-from layermem.backends.reference.blas import use_one_thread
+from layermem.backends.reference.support.blas import use_one_thread
 from layermem.cli.examples import copy, read_examples
 from layermem.cli.main import GC_THRESHOLDS
 from layermem.graph import validate

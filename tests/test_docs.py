@@ -143,7 +143,7 @@ def test_the_import_map_is_that_of_the_code():
 
 
 PACKAGES = [file.parent for file in sorted((ROOT / "layermem").rglob("__init__.py"))] + [ROOT / "tools"]
-PARTS = {"checks", "driver", "kernel_images", "products"}  # of backends/cuda, whose README describes them
+PARTS = {"checks", "driver", "kernel_images", "products", "support"}  # of backends/cuda, whose README describes them
 OF_FAMILIES = [
     ROOT / "layermem" / name for name in ("ops", "layers", *(f"backends/{x}" for x in ("reference", "cpu", "cuda")))
 ]

@@ -204,14 +204,20 @@ def test_native_planning_and_native_kernels_do_not_meet(half, other):
 TESTED_ELSEWHERE = {
     "__main__.py": ("cli/test_main.py", "the command in one line"),
     "backends/cpu/*.py": ("backends/test_cpu.py", "every case and record, against the reference"),
+    "backends/cpu/support/*.py": ("backends/test_cpu.py", "parts of its kernels"),
     "backends/cuda/*.py": ("backends/cuda/test_every_kernel.py", "every case and record, against the reference"),
     "backends/cuda/checks/*.py": ("backends/cuda/test_selftest.py", "the check of a GPU, by whole runs of it"),
     "backends/cuda/products/*.py": (
         "backends/cuda/test_every_kernel.py",
         "every case and record, against the reference",
     ),
+    "backends/cuda/support/*.py": (
+        "backends/cuda/test_every_kernel.py",
+        "every case and record, against the reference",
+    ),
     "backends/cuda/driver/*.py": ("emulator/test_fake_driver.py", "whole steps on a driver that checks its calls"),
     "backends/cuda/kernel_images/*.py": ("backends/cuda/test_build.py", "one thing: compiled images of kernels"),
+    "backends/reference/support/*.py": ("layers/", "parts of its kernels"),
     "backends/reference/*.py": ("layers/", "the oracle of other backends: each family against formulas and Caffe"),
     "caffe/__main__.py": ("caffe/test_scripts.py", "every script of it is run by it"),
     "caffe/_caffe.py": ("caffe/test_names.py", "names"),

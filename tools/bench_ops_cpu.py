@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from layermem._native import cpu
 from layermem.api import build_net
 from layermem.backends.cpu import CpuDevice
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.data import probe
 from layermem.graph.net import Net
 from layermem.graph.train import train_graph

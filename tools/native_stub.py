@@ -15,7 +15,7 @@ from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parents[1] / "layermem"
 HEADS = {
-    "_native_cpu.pyi": '''"""Types of layermem._native.cpu, which layermem/backends/cpu/launch.py calls.
+    "_native_cpu.pyi": '''"""Types of layermem._native.cpu, which layermem/backends/cpu/support/launch.py calls.
 
 Written by tools/native_stub.py.
 """

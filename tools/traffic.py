@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))
 import layermem  # noqa: E402
 from layermem.backends.base import get_device  # noqa: E402
 from layermem.backends.cuda.base import CudaCall, cuda_kernels  # noqa: E402
-from layermem.backends.cuda.launch import Launch  # noqa: E402
-from layermem.backends.cuda.struct_layout import layout  # noqa: E402
+from layermem.backends.cuda.support.launch import Launch  # noqa: E402
+from layermem.backends.cuda.support.struct_layout import layout  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
 from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
 from layermem.backends.struct_layout import Layout, Scalar  # noqa: E402

@@ -36,8 +36,8 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def run_setup_cuda(arguments: argparse.Namespace) -> int:
-    from layermem.backends.cuda import pycuda_wheel
     from layermem.backends.cuda.kernel_images.cuda_version import driver_version
+    from layermem.cli import pycuda_wheel
 
     version = pycuda_wheel.installed()
     if version is None or arguments.wheel_only or not pycuda_wheel.suits_driver():

@@ -10,7 +10,7 @@ import pytest
 
 from layermem._native import cpu
 from layermem.backends.cpu.base import CpuCall, cpu_kernels
-from layermem.backends.cpu.launch import query
+from layermem.backends.cpu.support.launch import query
 from layermem.errors import LayermemError
 from layermem.ops import CARRY, BatchSlice, OpRecord, Tensor
 from tests import batch_norm_slices

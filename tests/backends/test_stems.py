@@ -31,6 +31,14 @@ def test_kernels_are_in_the_file_of_their_records_stem(device):
     assert not sorted((stem, record) for stem, record in found if not belongs(stem, family[record]))
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu", "cuda"])
+def test_a_backend_has_files_of_families_beside_its_own_three(device):
+    families = {path.stem for path in (ROOT / "layermem/ops").glob("*.py")}
+    stems = {path.stem for path in (BACKENDS / device).glob("*.py")} - {"__init__", "base", "copy", "device"}
+    assert len(stems) > 30
+    assert not sorted(stem for stem in stems if not any(belongs(stem, family) for family in families))
+
+
 def test_every_cuda_source_is_launched_by_a_module_of_its_stem():
     modules = {path.stem for path in (BACKENDS / "cuda").rglob("*.py")}
     sources = {path.stem for path in (ROOT / "cuda").glob("*.cu")}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from layermem.backends.cuda import pycuda_wheel
 from layermem.cli import (
     caffe,
     compare,
@@ -24,6 +23,7 @@ from layermem.cli import (
     plan,
     plan_graph,
     predict,
+    pycuda_wheel,
     report,
     setup_caffe,
     setup_cuda,

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from layermem.backends.cuda import pycuda_wheel
 from layermem.backends.cuda.driver import context
 from layermem.backends.cuda.driver.context import PYCUDA_MISSING
 from layermem.backends.cuda.kernel_images import ahead, cuda_version
 from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion
+from layermem.cli import pycuda_wheel
 from layermem.errors import InputError
 
 

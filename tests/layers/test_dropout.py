@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.reference.base import stored
-from layermem.backends.reference.philox import words
+from layermem.backends.reference.support.philox import words
 from layermem.errors import InputError
 from tests.layers.harness import TEST, Run, backward, check_gradients, forward, layer_of
 

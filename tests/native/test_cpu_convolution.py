@@ -7,7 +7,7 @@ import pytest
 
 from layermem._native import cpu
 from layermem.backends.cpu.convolution import conv_problem, native
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from tests.cases import CPU_EDGES, edge_problem, problem_of
 from tests.native.numbers import at, close, normal
 

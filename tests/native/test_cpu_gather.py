@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from tests.native.numbers import at, normal
 
 SIZES = [(5, 3, 7), (300, 17, 40), (2, 40001, 5), (70, 1, 2000), (1, 8, 1)]  # rows, width, count

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.device import NARROW, WIDEN
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.backends.narrow import BITS, NAN, narrowed, widened
 
 EDGES = np.array(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from tests.native.numbers import at, close, normal
 
 

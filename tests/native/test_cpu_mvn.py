@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from tests.native.numbers import at, close, normal
 
 SHAPES = [(2, 35, 7), (1, 400, 70), (3, 1000, 1), (2, 61, 1), (1, 3, 65), (2, 1, 5)]  # outer, size, inner

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from layermem.backends.cpu.launch import launch
 from layermem.backends.cpu.pooling import native
-from layermem.backends.reference.philox import words
+from layermem.backends.cpu.support.launch import launch
+from layermem.backends.reference.support.philox import words
 from tests.cases import select
 from tests.native.numbers import at, close, normal
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from tests.native.numbers import at, normal
 
 LARGEST_LOSS = -np.log(np.finfo(np.float32).tiny.astype(np.float64))  # of one label, as in Caffe

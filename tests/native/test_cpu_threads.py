@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from tests.native.numbers import at
 
 
@@ -76,7 +76,7 @@ LIMITED = """
 import resource, sys
 import numpy as np
 from layermem._native import cpu
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 
 a, y = np.arange(1 << 16, dtype=np.float32), np.empty(1 << 16, np.float32)
 bound = launch("eltwise_sum", a.size, y=y.ctypes.data, xs=[a.ctypes.data, a.ctypes.data], coefficients=[1.0, 1.0])
@@ -102,7 +102,7 @@ TRAINING_AT_EXIT = """
 import sys, threading, time
 import numpy as np
 from layermem._native import cpu
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 
 cpu.set_threads(2)
 a, y = np.ones(1 << 16, np.float32), np.empty(1 << 16, np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layermem._native import cpu
-from layermem.backends.cpu.launch import launch, parameters, query
+from layermem.backends.cpu.support.launch import launch, parameters, query
 from tests.native.numbers import at
 
 AXIS = (4, 2, 1)

@@ -15,7 +15,7 @@ PRELUDE = """
 import numpy as np
 import tests.conftest
 from layermem._native import cpu
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 
 count = 1 << 18
 cpu.set_threads(3)

@@ -7,7 +7,7 @@ import pytest
 
 from layermem.api import build_net, job_of
 from layermem.backends.cpu.convolution import conv_problem
-from layermem.backends.cpu.launch import query
+from layermem.backends.cpu.support.launch import query
 from layermem.ops import Conv, ConvProblem, Window
 from layermem.planning.costs import Costs, Rates, model_costs
 from layermem.planning.winograd import winograd_tile, winograd_work

@@ -170,7 +170,7 @@ def test_a_launch_that_is_refused_is_a_row_and_the_next_kernel_is_tried(tmp_path
 BROKEN = """
 import struct, sys
 from pathlib import Path
-from layermem.backends.cuda.launch import launch
+from layermem.backends.cuda.support.launch import launch
 from layermem.schedule.ir import COMPUTE
 from tools.gpu.gpu import Gpu
 from tools.gpu.results import Options, Results

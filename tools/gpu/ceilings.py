@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from layermem.backends.cuda.driver.graph import GraphCapture
-from layermem.backends.cuda.launch import launch
+from layermem.backends.cuda.support.launch import launch
 from layermem.schedule.ir import COMPUTE, D2H, H2D
 from tools.gpu.gpu import Gpu
 from tools.gpu.own_kernels import OF_WARPGROUPS, SOURCE, THREADS

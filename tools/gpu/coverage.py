@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.products import conv_patch
 from layermem.backends.cuda.products.gemm_tiles import SMS, Engine
 from layermem.backends.cuda.products.warpgroup import WarpgroupEngine, tiles_of
+from layermem.backends.cuda.support.launch import Launch, ceil_div
 from tools.gpu.every_kernel import Check
 
 SMALL_GPU = 1  # multiprocessors of an emulated GPU whose blocks take a second tile

@@ -14,7 +14,7 @@ import numpy as np
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.driver.delay import delay
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 from tools.gpu import own_kernels

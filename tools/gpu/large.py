@@ -17,8 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, suffix
-from layermem.backends.cuda.launch import Launch, ceil_div
-from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import (
     ALL_TILES,
@@ -40,6 +38,8 @@ from layermem.backends.cuda.products.warpgroup import (
     engine_of,
 )
 from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
+from layermem.backends.cuda.support.launch import Launch, ceil_div
+from layermem.backends.cuda.support.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
 from tests.cases import first_layer

@@ -12,7 +12,7 @@ from typing import Any
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.layers.base import Layer, Step
 from layermem.ops import Conv, Tensor
 from tests.backends.cuda.harness import Run, first_step, record_of, wants_of

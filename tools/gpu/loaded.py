@@ -10,7 +10,7 @@ import ctypes
 
 from layermem.backends.cuda.driver.context import WHOLE_CARVEOUT, Driver
 from layermem.backends.cuda.kernel_images import build
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from tools.gpu.results import Row
 
 Handle = ctypes.c_void_p

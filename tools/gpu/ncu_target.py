@@ -19,7 +19,7 @@ from unittest.mock import patch
 from layermem.api import job_of
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import FP32, NARROW
 from layermem.report.plan_report import evaluate
 from layermem.schedule.ir import COMPUTE, Schedule

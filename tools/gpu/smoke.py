@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from tests.backends.cuda.refused import NotTried
 from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.loaded import LoadedKernels

@@ -32,7 +32,6 @@ from unittest.mock import patch
 from layermem.api import build_net
 from layermem.backends.cuda.base import FLOAT, CudaCall
 from layermem.backends.cuda.inner_product import conv_problem
-from layermem.backends.cuda.launch import Launch, ceil_div
 from layermem.backends.cuda.products import conv_patch, gemm_tiles, inner_parts, warpgroup, wgrad
 from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD,
@@ -48,6 +47,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
 )
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.wgrad import MAX_PARTS, Split, conv_wgrad, split_of
+from layermem.backends.cuda.support.launch import Launch, ceil_div
 from layermem.errors import DeviceError
 from layermem.ops import Conv, ConvProblem, InnerProduct, Window
 from tools.gpu.gpu import Gpu

@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.families import FAMILIES, family_of
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.families import FAMILIES, family_of
+from layermem.backends.cuda.support.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_gpu import Gpu
 from tools.gpu.results import Results

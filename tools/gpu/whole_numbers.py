@@ -15,9 +15,9 @@ import numpy as np
 
 from layermem.backends.cuda.base import FLOAT, itemsize
 from layermem.backends.cuda.checks import check
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, WGRAD, Engine
 from layermem.backends.cuda.products.weight_tiles import operand_weights, tiles_bytes
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import ConvProblem, Tensor
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned

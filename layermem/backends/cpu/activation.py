@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import Channels, launch, query
-from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
+from layermem.backends.cpu.support.launch import Channels, launch, query
+from layermem.backends.cpu.support.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask
 
 

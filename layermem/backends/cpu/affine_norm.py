@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from layermem.backends.cpu import normalization
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.ops import AffineNorm
 from layermem.ops.affine_norm import AS_FUSED, AVERAGES
 from layermem.utils.units import aligned

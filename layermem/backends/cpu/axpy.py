@@ -7,7 +7,7 @@ from collections.abc import Collection
 from layermem.backends.cpu import scale
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Axpy
 from layermem.ops.axpy import AS_SCALE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.backends.reference import communication
 from layermem.ops import AllGather, Communication, NormOfRows, ReduceScatter, RowSquares
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support import slices
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import CARRY, BatchSlice, Conv, ConvProblem, Deconv, OpRecord, Tensor
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
-from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.convolution import native
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support import slices
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import CARRY, ConvNd, ConvNdProblem, DeconvNd, Tensor
 from layermem.ops.frames import StridedRun, frame_runs, image_frames, maps_frames, strided_runs, unreached_frames

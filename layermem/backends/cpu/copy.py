@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from layermem.backends.cpu.base import CpuCall, Launch
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Tensor
 from layermem.utils.units import aligned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import DetectionEvaluate, DetectionOutput, MultiBoxLoss
 

@@ -17,7 +17,7 @@ from layermem._native import cpu
 from layermem.backends.base import Bound, register_device, sequence
 from layermem.backends.cpu.base import Array, CpuCall, cpu_kernels
 from layermem.backends.cpu.inner_product import row_bands
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.backends.reference.device import ReferenceDevice
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Eltwise, ResidualGrad
 
 

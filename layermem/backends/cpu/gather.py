@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support import slices
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import CARRY, BatchReindex, Embed, Gather, Tensor
 
 # -- Embed -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Im2col, TapRange
 from layermem.ops.frames import frame_runs
 

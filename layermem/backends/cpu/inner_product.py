@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu import inner_product_transposed as transposed
-from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.convolution import bias_gradient
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support import slices
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.backends.cpu.update import UpdateLaunch, rule_settings
 from layermem.ops import CARRY, BandRules, InnerProduct, InnerProductUpdate
 

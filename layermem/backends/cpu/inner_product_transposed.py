@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from layermem.backends.cpu import slices
 from layermem.backends.cpu.base import CpuCall, Launch
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support import slices
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.ops import CARRY, InnerProduct, Tensor
 from layermem.utils.units import aligned
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch, query
-from layermem.backends.cpu.slices import is_slice, rows_of_batch
+from layermem.backends.cpu.support.launch import launch, query
+from layermem.backends.cpu.support.slices import is_slice, rows_of_batch
 from layermem.ops import CARRY, L2Norm
 
 

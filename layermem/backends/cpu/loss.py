@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
-from layermem.backends.cpu.launch import launch, query
-from layermem.backends.cpu.slices import counted_labels, items_of_batch, rows_of_batch
+from layermem.backends.cpu.support.launch import launch, query
+from layermem.backends.cpu.support.slices import counted_labels, items_of_batch, rows_of_batch
 from layermem.ops import (
     CARRY,
     ContrastiveLoss,

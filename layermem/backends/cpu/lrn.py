@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch, query
+from layermem.backends.cpu.support.launch import launch, query
 from layermem.ops import LRN
 
 

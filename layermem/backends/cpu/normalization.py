@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, Launches, kernel
-from layermem.backends.cpu.launch import Channels, launch, query
-from layermem.backends.cpu.slices import RowsOfBatch, rows_of_batch
+from layermem.backends.cpu.support.launch import Channels, launch, query
+from layermem.backends.cpu.support.slices import RowsOfBatch, rows_of_batch
 from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared, reorder, reorder_operand
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Permute, Tensor
 from layermem.utils.units import aligned
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import StepLaunch, launch
-from layermem.backends.cpu.slices import rows_of_batch
+from layermem.backends.cpu.support.launch import StepLaunch, launch
+from layermem.backends.cpu.support.slices import rows_of_batch
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool
 

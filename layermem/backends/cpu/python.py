@@ -13,7 +13,7 @@ import numpy as np
 from layermem.backends.arena import axes_of_caffe
 from layermem.backends.cpu.base import Array, CpuCall, Launch, kernel
 from layermem.backends.cpu.host import copy_in
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Python
 from layermem.utils.units import aligned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import copy_unless_shared
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Carry, LstmUnit
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder, reorder_operand
-from layermem.backends.cpu.launch import Axis, launch, query
+from layermem.backends.cpu.support.launch import Axis, launch, query
 from layermem.ops import ArgMax, Reduction, Tensor
 from layermem.utils.units import aligned
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import Crop, Interp, Tensor
 
 

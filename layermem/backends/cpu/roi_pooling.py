@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.ops import PsRoiPool, RoiPool
 
 

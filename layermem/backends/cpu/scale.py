@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.broadcast import Broadcast
 from layermem.backends.cpu.copy import copy_unless_shared
-from layermem.backends.cpu.launch import launch, query
-from layermem.backends.cpu.slices import channel_sums, is_slice, rows_of_batch
+from layermem.backends.cpu.support.broadcast import Broadcast
+from layermem.backends.cpu.support.launch import launch, query
+from layermem.backends.cpu.support.slices import channel_sums, is_slice, rows_of_batch
 from layermem.ops import Bias, Scale
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from layermem.backends.cpu.base import MAX_ARRAYS, CpuCall, Launch, Launches, kernel
 from layermem.backends.cpu.copy import copy_rows, copy_unless_shared, reorder, reorder_workspace_bytes
-from layermem.backends.cpu.launch import Axis, launch, query
+from layermem.backends.cpu.support.launch import Axis, launch, query
 from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tensor, Tile
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel, naming_layer
 from layermem.backends.cpu.copy import operand_workspace_bytes, reorder_operand
-from layermem.backends.cpu.launch import Axis, launch, query
 from layermem.backends.cpu.loss import FIX_LABELS, divisor
-from layermem.backends.cpu.slices import counted_labels, rows_of_batch
+from layermem.backends.cpu.support.launch import Axis, launch, query
+from layermem.backends.cpu.support.slices import counted_labels, rows_of_batch
 from layermem.ops import CARRY, Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
 from layermem.utils.units import aligned
 

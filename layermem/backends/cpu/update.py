@@ -7,7 +7,7 @@ from math import isfinite, sqrt
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import launch
+from layermem.backends.cpu.support.launch import launch
 from layermem.backends.reference.update import updates_with_this_one
 from layermem.ops import GradientNorm, Update
 

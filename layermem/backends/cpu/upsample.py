@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from layermem.backends.cpu.base import CpuCall, Launch, kernel
-from layermem.backends.cpu.launch import Axis, launch, query
+from layermem.backends.cpu.support.launch import Axis, launch, query
 from layermem.errors import InputError
 from layermem.ops import Unpool, Upsample
 from layermem.utils.units import aligned

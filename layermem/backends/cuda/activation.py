@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import TypedDict
 
 from layermem.backends.cuda.base import CudaCall, kernel
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.launch import Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch, ceil_div, divider, launch
 from layermem.ops import Kind, Pointwise, PReLU, ReluMask, Tensor
 
 PER_BLOCK = 2048  # elements: 256 threads with two groups of four each

@@ -13,7 +13,7 @@ from layermem.backends.cuda import normalization
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
 from layermem.backends.cuda.eltwise import combine
 from layermem.backends.cuda.fill import fill
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import AffineNorm, Fill, MovingAverage, Tensor
 from layermem.ops.affine_norm import AS_FUSED, AVERAGES
 from layermem.utils.units import aligned

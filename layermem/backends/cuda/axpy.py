@@ -9,7 +9,7 @@ from layermem.backends.cuda import scale
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
 from layermem.backends.cuda.eltwise import sum_blobs
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import Axpy
 from layermem.ops.axpy import AS_SCALE
 

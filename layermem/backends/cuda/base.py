@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.registry import CARRY, OPEN, KernelCall, KernelRegistry
 from layermem.ops import ITEMSIZE, NARROW, BatchSlice, Tensor
 from layermem.utils.units import aligned

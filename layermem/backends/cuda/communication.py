@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
-from layermem.backends.cuda.strided_index import strided_index
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.support.strided_index import strided_index
 from layermem.distributed.collectives import PIECE_BYTES, Shard, piece_elements
 from layermem.ops import Communication, NormOfRows, ReduceScatter, RowSquares
 

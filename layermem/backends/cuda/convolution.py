@@ -14,9 +14,6 @@ from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import CudaCall, kernel, sums_role
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.launch import Launch
-from layermem.backends.cuda.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.cuda.products import depthwise, grouped
 from layermem.backends.cuda.products.depthwise import DepthwiseWgrad
 from layermem.backends.cuda.products.direct import DirectWgrad
@@ -38,6 +35,9 @@ from layermem.backends.cuda.products.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch
+from layermem.backends.cuda.support.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import NORM_OPERANDS, Conv, ConvProblem, Deconv
 

@@ -18,10 +18,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel, sums_role
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy_runs
 from layermem.backends.cuda.fill import fill
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products.gemm_tiles import engine_of_fp32
 from layermem.backends.cuda.products.implicit_gemm import Epilogue, conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.wgrad import Frames
@@ -33,6 +31,8 @@ from layermem.backends.cuda.products.wgrad_slices import (
     conv_wgrad_workspace_bytes_of,
 )
 from layermem.backends.cuda.scale import scale
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import Bias, ConvNd, ConvNdProblem, ConvProblem, DeconvNd, Fill, Tensor
 from layermem.ops.frames import StridedRun, frame_runs, image_frames, maps_frames, strided_runs, unreached_frames
 from layermem.utils.units import aligned

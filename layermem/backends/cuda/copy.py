@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.backends.cuda.base import itemsize, suffix
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import Tensor
 
 MAX_ITEMS = 65535  # blocks along a grid's third axis

@@ -24,13 +24,13 @@ from layermem.backends.cuda.driver.memory import CudaArena, DeviceSpan, HostByte
 from layermem.backends.cuda.driver.step_run import StepRun, record_event, wait_for
 from layermem.backends.cuda.driver.step_scalars import StreamScalars, scalars_by_stream
 from layermem.backends.cuda.driver.stopwatch import EventStopwatch
-from layermem.backends.cuda.families import families_off
-from layermem.backends.cuda.half import narrow, widen
 from layermem.backends.cuda.images import feed_workspace_bytes
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import narrow_products
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, ENGINES
 from layermem.backends.cuda.products.inner_parts import dgrad_parts
+from layermem.backends.cuda.support.families import families_off
+from layermem.backends.cuda.support.half import narrow, widen
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.registry import StepContext, narrow_roles, storage_of
 from layermem.distributed.group import Group

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
-from layermem.backends.cuda.step_scalars import WORD
+from layermem.backends.cuda.support.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.support.step_scalars import WORD
 from layermem.ops import Dropout, first_index
 
 PER_BLOCK = 1024  # elements

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from layermem.backends.cuda.activation import scale_gradient
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.support.launch import Launch, ceil_div, launch
 from layermem.errors import InputError
 from layermem.ops import Eltwise, ResidualGrad
 

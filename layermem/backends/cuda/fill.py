@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
+from layermem.backends.cuda.support.launch import Launch, ceil_div, launch
 from layermem.ops import Fill
 
 PER_BLOCK, VECTOR = 1024, 4  # elements of a block, and of an access

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
-from layermem.backends.cuda.labels import labels
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.labels import labels
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import BatchReindex, Embed, Gather, Tensor
 from layermem.utils.units import aligned
 

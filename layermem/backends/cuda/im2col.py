@@ -7,7 +7,7 @@ from math import prod
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
 from layermem.backends.cuda.fill import fill
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import Fill, Im2col, Tensor
 from layermem.ops.frames import FrameRun, frame_runs, unreached_frames
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from layermem.backends.cuda.base import FLOAT, Workspace
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import ByteImages, Feed
 
 INT = 4  # bytes

@@ -14,9 +14,7 @@ from dataclasses import replace
 
 from layermem.backends.cuda.activation import relu_in_place
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy, reorder
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP
 from layermem.backends.cuda.products.implicit_gemm import Epilogue, conv_dgrad, conv_fprop, epilogue_of, masks_bytes
@@ -39,6 +37,8 @@ from layermem.backends.cuda.products.wgrad_slices import (
     conv_wgrad_open_bytes,
     conv_wgrad_workspace_bytes_of,
 )
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import ConvProblem, InnerProduct, Tensor
 from layermem.utils.units import aligned
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.inner_product import columns_of, conv_problem, narrow_blobs, whole_problem
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products.warpgroup import engine_of
 from layermem.backends.cuda.products.wgrad import conv_wgrad, split_of
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.cuda.update import update
 from layermem.ops import ConvProblem, InnerProductUpdate
 

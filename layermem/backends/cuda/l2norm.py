@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, sums_role
-from layermem.backends.cuda.channel_sums import Columns, merge_parts
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.channel_sums import Columns, merge_parts
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import L2Norm
 
 WARPS = 8  # per block

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
-from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.copy import reorder
-from layermem.backends.cuda.labels import divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.channel_sums import Columns
+from layermem.backends.cuda.support.labels import divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import (
     BatchSlice,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, itemsize, kernel, suffix
-from layermem.backends.cuda.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums, merge_lanes, merge_parts
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.moments import MOMENTS, SUMS, NormOperands, Units, batch_moments, gradient_sums
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchNorm, BatchNormScale, MovingAverage
 from layermem.utils.units import aligned

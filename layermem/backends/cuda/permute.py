@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import CudaCall, Workspace, kernel
 from layermem.backends.cuda.copy import copy, reorder
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.strided_index import Axes, merge_axes
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.strided_index import Axes, merge_axes
 from layermem.backends.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import Permute, Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
-from layermem.backends.cuda.step_scalars import WORD
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.step_scalars import WORD
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import Pool, StochasticPool, Tensor, first_index
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import Carry, LstmUnit
 
 

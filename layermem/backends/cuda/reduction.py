@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
-from layermem.backends.cuda.strided_index import memory_order, select_axes, strided_index, strides
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.support.strided_index import memory_order, select_axes, strided_index, strides
 from layermem.ops import ArgMax, Reduction
 
 SUMS = {"SUM": "reduce_sum", "MEAN": "reduce_sum", "ASUM": "reduce_sum_absolute", "SUMSQ": "reduce_sum_square"}

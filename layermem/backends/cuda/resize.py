@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from layermem.backends.cuda.base import CudaCall, kernel
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.errors import InputError
 from layermem.ops import Crop, Interp, Tensor
 

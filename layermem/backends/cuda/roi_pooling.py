@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layermem.backends.cuda.base import CudaCall, kernel
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import PsRoiPool, RoiPool, Tensor
 
 

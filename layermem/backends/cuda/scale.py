@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from layermem.backends.cuda.base import CudaCall, kernel, whole_batch
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
 from layermem.backends.cuda.copy import copy
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch, vector_width
-from layermem.backends.cuda.strided_index import memory_order, merge_axes, select_axes, strided_index, strides
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch, vector_width
+from layermem.backends.cuda.support.strided_index import memory_order, merge_axes, select_axes, strided_index, strides
 from layermem.ops import Bias, Scale, Tensor
 
 

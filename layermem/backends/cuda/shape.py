@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
 from layermem.backends.cuda.copy import copy, copy_runs, reorder
 from layermem.backends.cuda.eltwise import sum_blobs
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 
 # -- Concat, Slice, Split ----------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel, whole_batch
-from layermem.backends.cuda.channel_sums import Columns
 from layermem.backends.cuda.copy import reorder
-from layermem.backends.cuda.labels import NO_LABELS, divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
-from layermem.backends.cuda.strided_index import select_axes, strided_index
+from layermem.backends.cuda.support.channel_sums import Columns
+from layermem.backends.cuda.support.labels import NO_LABELS, divide_loss, labels, normalizer, sum_rows, sum_rows_bytes
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
+from layermem.backends.cuda.support.strided_index import select_axes, strided_index
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss, Tensor
 from layermem.utils.units import aligned

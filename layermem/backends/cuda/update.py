@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace, kernel
-from layermem.backends.cuda.channel_sums import BLOCKS, Columns, channel_sums
-from layermem.backends.cuda.launch import Later, Launch, ceil_div, launch
+from layermem.backends.cuda.support.channel_sums import BLOCKS, Columns, channel_sums
+from layermem.backends.cuda.support.launch import Later, Launch, ceil_div, launch
 from layermem.ops import ACCUMULATE, GradientNorm, Update
 
 PER_BLOCK = 1024  # elements

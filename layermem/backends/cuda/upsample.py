@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, kernel
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.permute import strided_copy
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import Upsample
 
 

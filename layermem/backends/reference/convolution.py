@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel, stored, sum_of_items
-from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.support.epilogue import finish_epilogue
 from layermem.ops import Conv, ConvProblem, Deconv, OpRecord, Window
 
 AT_ONCE = 1 << 22  # elements of a window matrix; it depends only on shapes, so that sums have one order

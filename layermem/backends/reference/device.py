@@ -10,7 +10,7 @@ import numpy as np
 
 from layermem.backends.base import Bound, Device, register_device
 from layermem.backends.reference.base import REGISTRY, Array, ReferenceCall, axes_of_caffe
-from layermem.backends.reference.blas import use_one_thread
+from layermem.backends.reference.support.blas import use_one_thread
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
-from layermem.backends.reference.philox import words
+from layermem.backends.reference.support.philox import words
 from layermem.ops import Dropout, first_index
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from layermem.backends.reference.activation import apply_relu_mask
 from layermem.backends.reference.base import Array, ReferenceCall, kernel
-from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.support.epilogue import finish_epilogue
 from layermem.ops import Eltwise, ResidualGrad
 
 

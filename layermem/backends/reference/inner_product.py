@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel, sum_of_items
-from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.support.epilogue import finish_epilogue
 from layermem.backends.reference.update import update
 from layermem.ops import InnerProduct, InnerProductUpdate
 

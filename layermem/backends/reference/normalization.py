@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, double_sum, kernel
-from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.support.epilogue import finish_epilogue
 from layermem.ops import CARRY, BatchNorm, BatchNormScale, MovingAverage, first_index
 
 # ---- BatchNorm -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.reference.base import Array, ReferenceCall, kernel, stored
-from layermem.backends.reference.philox import words
+from layermem.backends.reference.support.philox import words
 from layermem.ops import Pool, StochasticPool, first_index
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from layermem.backends.cuda.half import narrow, widen
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.half import narrow, widen
+from layermem.backends.cuda.support.launch import Launch
 from tests.backends.cuda.harness import CONTEXT, PLAIN, Memory, Way
 from tests.emulator import emulate
 

@@ -19,7 +19,7 @@ import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import NO_ERROR, CudaCall
 from layermem.backends.cuda.products import narrow_products
-from layermem.backends.cuda.step_scalars import pack_step_scalars
+from layermem.backends.cuda.support.step_scalars import pack_step_scalars
 from layermem.backends.reference.base import axes_of_caffe
 from layermem.errors import InputError
 from layermem.layers.base import Layer, Step, Tensor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from layermem.backends.cuda.checks import check
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.narrow import narrowed, widened
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import CONTEXT, Memory, Way

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from tests.backends.cuda.harness import Way
 from tests.emulator import emulate
 

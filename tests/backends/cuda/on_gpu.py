@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 

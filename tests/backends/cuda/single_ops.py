@@ -12,7 +12,7 @@ import numpy as np
 import layermem.backends.reference  # noqa: F401  (registers the reference)
 from layermem.backends.cuda.communication import ordered_sum
 from layermem.backends.cuda.images import ImageBlock, transform_images
-from layermem.backends.cuda.launch import Launch, launch
+from layermem.backends.cuda.support.launch import Launch, launch
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.distributed.ranks import Ranks
 from layermem.ops import (

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.channel_sums import BLOCKS, MIN_ROWS, Columns, channel_sums, merge_lanes, merge_parts
-from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.backends.cuda.products import wgrad
+from layermem.backends.cuda.support.channel_sums import (
+    BLOCKS,
+    MIN_ROWS,
+    Columns,
+    channel_sums,
+    merge_lanes,
+    merge_parts,
+)
+from layermem.backends.cuda.support.launch import THREADS, Launch
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory
 from tests.emulator import emulate

@@ -8,7 +8,7 @@ import pytest
 
 from layermem.backends.cuda import CudaDevice
 from layermem.backends.cuda.driver.context import pycuda
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.errors import CudaUnavailable
 from layermem.schedule.ir import COMPUTE
 from tests.backends.cuda.on_fake_driver import run
@@ -202,7 +202,7 @@ print(driver._function(launch).get_attribute(attribute))
 LOST = """
 from threading import Thread
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.launch import launch
+from layermem.backends.cuda.support.launch import launch
 from layermem.errors import DeviceError
 from layermem.schedule.ir import COMPUTE
 

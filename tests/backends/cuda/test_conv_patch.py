@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.cuda.kernel_images.sources import modules
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import conv_patch, gemm_tiles, implicit_gemm
 from layermem.backends.cuda.products.gemm_tiles import BF16_OF_DATA, ENGINES
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_fprop
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import Memory, kernel_names
 from tests.cases import FUSED, first_layer, problem_of

@@ -9,10 +9,10 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.backends.cuda.products import depthwise
 from layermem.backends.cuda.products.depthwise import DepthwiseWgrad, form_of
 from layermem.backends.cuda.products.direct_problems import is_depthwise
+from layermem.backends.cuda.support.launch import THREADS, Launch
 from layermem.ops import NARROW, BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op

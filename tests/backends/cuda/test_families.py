@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from layermem.backends.cuda import families
 from layermem.backends.cuda.device import CudaDevice
-from layermem.backends.cuda.families import FAMILIES, VARIABLE, families_off, family_of, is_on, remedy_of
+from layermem.backends.cuda.support import families
+from layermem.backends.cuda.support.families import FAMILIES, VARIABLE, families_off, family_of, is_on, remedy_of
 from layermem.errors import InputError
 from layermem.planning.costs import model_costs, precision_of
 

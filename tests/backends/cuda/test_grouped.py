@@ -9,11 +9,11 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.launch import THREADS, Launch
 from layermem.backends.cuda.products import grouped
 from layermem.backends.cuda.products.direct_problems import GROUP_SIZES, STRIDES
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.backends.cuda.products.grouped import BandParts, GroupedWgrad, parts_of
+from layermem.backends.cuda.support.launch import THREADS, Launch
 from layermem.ops import BatchSlice, Conv, ConvProblem, Window
 from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op

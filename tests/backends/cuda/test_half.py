@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.half import VECTOR, narrow, widen
-from layermem.backends.cuda.launch import THREADS
+from layermem.backends.cuda.support.half import VECTOR, narrow, widen
+from layermem.backends.cuda.support.launch import THREADS
 from layermem.backends.narrow import BITS, NAN, narrowed, widened
 from tests.backends.cuda.conversions import run_narrow, run_widen
 from tests.backends.cuda.harness import PLAIN, Way

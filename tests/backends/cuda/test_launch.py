@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from layermem.backends.cuda import struct_layout
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.kernel_images.sources import modules
-from layermem.backends.cuda.launch import Later, divider, launch
-from layermem.backends.cuda.strided_index import merge_axes, strided_index
-from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.cuda.support import struct_layout
+from layermem.backends.cuda.support.launch import Later, divider, launch
+from layermem.backends.cuda.support.strided_index import merge_axes, strided_index
+from layermem.backends.cuda.support.struct_layout import layout
 from layermem.errors import InputError
 from tests.backends.cuda.harness import kernel_names
 from tests.emulator import emulate

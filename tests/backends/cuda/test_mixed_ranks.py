@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from layermem.backends.cuda.strided_index import MAX_AXES
+from layermem.backends.cuda.support.strided_index import MAX_AXES
 from layermem.errors import InputError
 from tests.backends.cuda.harness import Case
 from tests.mixed_ranks import KINDS, RANKS, mixed

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.moments import Units, batch_moments
 from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16, WIDENING
 from layermem.backends.cuda.products.implicit_gemm import conv_fprop, writes_moments
+from layermem.backends.cuda.support.moments import Units, batch_moments
 from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
 from tests.backends.cuda.conv_moments import forward, moments
 from tests.backends.cuda.harness import Memory, Way, run_op

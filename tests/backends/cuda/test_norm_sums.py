@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.moments import SUMS, NormOperands, Units, gradient_sums
 from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.gemm_tiles import ENGINES, PACKED_BF16, WIDENING
 from layermem.backends.cuda.products.implicit_gemm import conv_dgrad
+from layermem.backends.cuda.support.moments import SUMS, NormOperands, Units, gradient_sums
 from layermem.ops import NARROW, BatchNorm, BatchNormScale, BatchSlice, Scale, Tensor
 from tests.backends.cuda import norm_sums as stated
 from tests.backends.cuda.harness import Memory, Way, run_op

@@ -11,7 +11,7 @@ import pytest
 from layermem.backends.cuda.checks.recorded import family_of_key, keys_of_step
 from layermem.backends.cuda.device import CudaDevice
 from layermem.backends.cuda.driver.context import Gpu
-from layermem.backends.cuda.families import FAMILIES, VARIABLE
+from layermem.backends.cuda.support.families import FAMILIES, VARIABLE
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
 from layermem.graph.step_slicer import GraphMakers, StepSlicer

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from layermem.backends.cuda.step_scalars import pack_step_scalars
+from layermem.backends.cuda.support.step_scalars import pack_step_scalars
 from layermem.ops import Tensor, Update
 from tests.backends.cuda.harness import Memory, run_op
 from tests.backends.cuda.on_fake_driver import run

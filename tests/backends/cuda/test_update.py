@@ -7,8 +7,8 @@ import pytest
 
 import layermem.backends.reference  # noqa: F401
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.step_scalars import pack_step_scalars
-from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.cuda.support.step_scalars import pack_step_scalars
+from layermem.backends.cuda.support.struct_layout import layout
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.backends.struct_layout import Array

@@ -13,7 +13,6 @@ import pytest
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.base import CudaCall
 from layermem.backends.cuda.kernel_images.sources import SOURCES, architecture
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import warpgroup
 from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.warpgroup import (
@@ -26,6 +25,7 @@ from layermem.backends.cuda.products.warpgroup import (
     engine_of,
 )
 from layermem.backends.cuda.products.wgrad import conv_wgrad
+from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import NORM_OPERANDS, Conv, ConvProblem
 from tests.backends.cuda import conv_moments
 from tests.backends.cuda.harness import Case, Memory, Way, case_of, kernel_names, layer_of, run_op

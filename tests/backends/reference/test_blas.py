@@ -11,7 +11,7 @@ MAPS = Path("/proc/self/maps")  # Linux: the libraries that a process has loaded
 PROGRAM = """
 import ctypes
 from layermem.backends.reference import ReferenceDevice
-from layermem.backends.reference.blas import SETTERS
+from layermem.backends.reference.support.blas import SETTERS
 
 paths = {line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line}
 getters = [getattr(ctypes.CDLL(path), name.replace("set", "get"), None) for path in paths for name in SETTERS]

@@ -5,7 +5,7 @@ import pytest
 
 from layermem.backends.reference.activation import unpack
 from layermem.backends.reference.base import ReferenceCall
-from layermem.backends.reference.epilogue import finish_epilogue
+from layermem.backends.reference.support.epilogue import finish_epilogue
 from layermem.ops import Eltwise, Tensor
 
 Y = np.array([[-2.0, 1.0, 0.0, 3.0]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layermem.backends.reference.philox import philox4x32, words
+from layermem.backends.reference.support.philox import philox4x32, words
 
 # Random123, tests/kat_vectors, the lines "philox4x32 10": counter, key, result
 KNOWN_ANSWERS = [

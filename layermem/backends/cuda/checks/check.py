@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from layermem.backends.cuda.base import FLOAT, suffix
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
 from layermem.backends.cuda.products.gemm_tiles import problem_struct
 from layermem.backends.cuda.products.wgrad import sum_parts
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch
 from layermem.ops import ConvProblem
 
 RUN, WARP = 32, 32  # elements of a run; threads of a warp

@@ -29,10 +29,10 @@ from typing import IO, Any
 from layermem.backends.base import Device
 from layermem.backends.cuda.checks.recorded import family_of_key, keys_of_step, module_of_key
 from layermem.backends.cuda.driver.context import Gpu, driver_version
-from layermem.backends.cuda.families import FAMILIES, families_off, remedy_of, switch_off
 from layermem.backends.cuda.kernel_images import ahead, build
 from layermem.backends.cuda.kernel_images.sources import SOURCES
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
+from layermem.backends.cuda.support.families import FAMILIES, families_off, remedy_of, switch_off
 from layermem.errors import DeviceError
 from layermem.graph.ops import Graph
 from layermem.ops import FP32, NARROW

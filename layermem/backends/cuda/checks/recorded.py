@@ -8,8 +8,8 @@ from copy import copy
 from layermem.backends.base import Bound, Device
 from layermem.backends.cuda.driver.context import Gpu
 from layermem.backends.cuda.driver.memory import DeviceSpan
-from layermem.backends.cuda.families import family_of, is_on
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.families import family_of, is_on
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.backends.storage import bind_op
 from layermem.graph.ops import Graph, Op

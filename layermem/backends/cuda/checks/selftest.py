@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 import layermem.backends.reference  # noqa: F401  (registers the reference)
-from layermem.backends.cuda import families
 from layermem.backends.cuda.checks import check
 from layermem.backends.cuda.checks.recorded import LaunchRecorder, family_of_key, keys_of, spans_of
 from layermem.backends.cuda.device import CudaDevice
 from layermem.backends.cuda.driver.context import Gpu
-from layermem.backends.cuda.families import FAMILIES
-from layermem.backends.cuda.launch import Launch
 from layermem.backends.cuda.products import warpgroup
+from layermem.backends.cuda.support import families
+from layermem.backends.cuda.support.families import FAMILIES
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.narrow import BITS, narrowed, widened
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe
 from layermem.backends.registry import StepContext, storage_of

@@ -20,7 +20,7 @@ from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.communication import Staging, note_order, ordered_sum, piece_of, shards_of
 from layermem.backends.cuda.driver.context import Driver, Event
 from layermem.backends.cuda.driver.memory import DeviceSpan, HostBytes
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.distributed.collectives import Shard
 from layermem.distributed.nccl import Nccl

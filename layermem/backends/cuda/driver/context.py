@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from layermem.backends.cuda.driver.graph import GraphCapture
 from layermem.backends.cuda.kernel_images import ahead, build
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.errors import CudaUnavailable, DeviceError, GpuLost
 from layermem.planning.gpus import GRANULARITY_BYTES
 from layermem.schedule.ir import STREAMS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.launch import launch
+from layermem.backends.cuda.support.launch import launch
 
 ONE_WARP = 32  # threads
 USUAL_CLOCK = 1.5e9  # Hz, if the driver does not state it

@@ -20,7 +20,7 @@ from layermem.backends.cuda.copy import reorder
 from layermem.backends.cuda.driver.context import Array, Driver, Event
 from layermem.backends.cuda.driver.memory import DeviceSpan
 from layermem.backends.cuda.images import INT, ImageBlock, transform_images
-from layermem.backends.cuda.launch import Launch
+from layermem.backends.cuda.support.launch import Launch
 from layermem.backends.registry import StepContext
 from layermem.errors import InputError
 from layermem.ops import ByteImages, Feed, Tensor

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from layermem.backends.cuda.driver.context import Driver
-from layermem.backends.cuda.step_scalars import MODULE, NAME, pack_step_scalars, step_scalars_bytes
+from layermem.backends.cuda.support.step_scalars import MODULE, NAME, pack_step_scalars, step_scalars_bytes
 from layermem.backends.registry import StepContext
 from layermem.graph.ops import COMM
 from layermem.schedule.ir import COMPUTE

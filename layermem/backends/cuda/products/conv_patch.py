@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from layermem.backends.cuda.families import is_on
-from layermem.backends.cuda.launch import ceil_div
+from layermem.backends.cuda.support.families import is_on
+from layermem.backends.cuda.support.launch import ceil_div
 from layermem.ops import ConvProblem
 
 FLOAT, CHUNK, DEPTH = 4, 4, 32  # bytes; floats per copy; elements of k in a stage

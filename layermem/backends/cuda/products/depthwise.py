@@ -8,10 +8,10 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.products.direct import CHANNELS, WARP, WARPS, DirectWgrad, Size, cells, shape_struct
 from layermem.backends.cuda.products.gemm_tiles import SMS
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 

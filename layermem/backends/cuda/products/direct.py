@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.launch import Launch, ceil_div, divider
 from layermem.backends.cuda.products.wgrad import ImageSlice, sum_parts
+from layermem.backends.cuda.support.launch import Launch, ceil_div, divider
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 from layermem.utils.units import aligned

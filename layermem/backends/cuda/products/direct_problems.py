@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from layermem.backends.cuda.families import is_on
+from layermem.backends.cuda.support.families import is_on
 from layermem.ops import ConvProblem
 
 MOST_DEPTHWISE = 4  # limit of the outputs of a group with one input channel

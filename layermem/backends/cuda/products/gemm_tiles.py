@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.families import is_on
-from layermem.backends.cuda.launch import Launch, ceil_div, is_grid, launch, vector_width
 from layermem.backends.cuda.products import conv_patch
 from layermem.backends.cuda.products.nominal_gpus import H200, NominalGpu, nominal_gpu
+from layermem.backends.cuda.support.families import is_on
+from layermem.backends.cuda.support.launch import Launch, ceil_div, is_grid, launch, vector_width
 from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import ConvProblem
 

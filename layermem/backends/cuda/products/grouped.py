@@ -11,12 +11,12 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.products.direct import CHANNELS, WARP, WARPS, DirectWgrad, Size, cells, shape_struct
 from layermem.backends.cuda.products.direct_problems import TAPS
 from layermem.backends.cuda.products.gemm_tiles import SMS
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue
 from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 

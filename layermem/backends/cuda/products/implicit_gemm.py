@@ -9,7 +9,6 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import CudaCall
-from layermem.backends.cuda.launch import Launch, ceil_div, divider
 from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.products.direct_problems import is_direct_wgrad
 from layermem.backends.cuda.products.gemm_tiles import (
@@ -21,6 +20,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     group_channels,
     problem_struct,
 )
+from layermem.backends.cuda.support.launch import Launch, ceil_div, divider
 from layermem.backends.struct_layout import StructValue, StructValues
 from layermem.ops import MOMENTS_ROWS, Conv, ConvProblem, InnerProduct
 

@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, Engine, cycles
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import ConvProblem, InnerProduct, Window
 
 PIXEL = Window(1, 1)

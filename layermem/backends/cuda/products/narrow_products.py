@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from layermem.backends.cuda.base import cuda_kernels
-from layermem.backends.cuda.half import WORDS
 from layermem.backends.cuda.inner_product import conv_problem, is_in_parts
 from layermem.backends.cuda.products.direct_problems import is_direct
 from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, takes_narrow
 from layermem.backends.cuda.products.weight_tiles import rounded_weights_bytes
+from layermem.backends.cuda.support.half import WORDS
 from layermem.backends.registry import NO_ROLES
 from layermem.ops import NARROW, Conv, ConvProblem, Deconv, InnerProduct, InnerProductUpdate, OpRecord
 

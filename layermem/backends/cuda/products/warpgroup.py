@@ -11,8 +11,6 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, CudaCall
-from layermem.backends.cuda.families import is_on
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
 from layermem.backends.cuda.products import gemm_tiles, implicit_gemm
 from layermem.backends.cuda.products.gemm_tiles import (
     DEPTH,
@@ -33,6 +31,8 @@ from layermem.backends.cuda.products.gemm_tiles import (
     windows,
 )
 from layermem.backends.cuda.products.implicit_gemm import writes_moments
+from layermem.backends.cuda.support.families import is_on
+from layermem.backends.cuda.support.launch import Launch, ceil_div, launch
 from layermem.backends.struct_layout import StructValue
 from layermem.ops import ConvProblem
 

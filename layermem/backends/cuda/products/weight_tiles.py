@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from math import prod
 
-from layermem.backends.cuda.half import narrow
-from layermem.backends.cuda.launch import Launch, ceil_div, launch
 from layermem.backends.cuda.products.gemm_tiles import (
     FPROP,
     PACKED_BF16,
@@ -25,6 +23,8 @@ from layermem.backends.cuda.products.warpgroup import (
     products_by_warpgroups,
     runs_by_warpgroups,
 )
+from layermem.backends.cuda.support.half import narrow
+from layermem.backends.cuda.support.launch import Launch, ceil_div, launch
 from layermem.ops import ITEMSIZE, NARROW, ConvProblem
 from layermem.utils.units import aligned
 

@@ -13,7 +13,6 @@ from math import prod
 from typing import NamedTuple, TypeVar
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.cuda.products.gemm_tiles import (
     DEPTH,
     ENGINES,
@@ -28,6 +27,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     vector_width_of,
     windows,
 )
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, ConvProblem
 

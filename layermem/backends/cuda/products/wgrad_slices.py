@@ -26,7 +26,6 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace, suffix
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
 from layermem.backends.cuda.products.wgrad import (
     IN_ORDER,
@@ -39,6 +38,7 @@ from layermem.backends.cuda.products.wgrad import (
     sum_parts,
     wgrad_splits,
 )
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.ops import BatchSlice, ConvProblem, Window
 
 PIXEL = Window(1, 1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from layermem.backends.cuda.base import FLOAT, CudaCall, Workspace
-from layermem.backends.cuda.channel_sums import Columns, channel_sums
-from layermem.backends.cuda.launch import Launch, launch
+from layermem.backends.cuda.support.channel_sums import Columns, channel_sums
+from layermem.backends.cuda.support.launch import Launch, launch
 from layermem.backends.struct_layout import StructValues
 
 NO_LABELS: StructValues = {"labels": 0, "error_flag": 0, "classes": 0, "ignore": 0, "has_ignore": 0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch
 from layermem.ops import NARROW
 
 VECTOR, GROUPS = 4, 4  # elements per access of the wide form, and groups per thread, as in cuda/half.cu

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import BatchSlice, Tensor
 from layermem.utils.units import aligned

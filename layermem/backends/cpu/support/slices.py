@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from layermem.backends.cpu.base import CpuCall, Launch
-from layermem.backends.cpu.launch import Channels, launch, query
+from layermem.backends.cpu.support.launch import Channels, launch, query
 from layermem.errors import LayermemError
 from layermem.ops import CARRY, WHOLE, OpRecord
 

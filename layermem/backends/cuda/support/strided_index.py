@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from layermem.backends.cuda.launch import divider
+from layermem.backends.cuda.support.launch import divider
 from layermem.backends.struct_layout import StructValues
 from layermem.errors import InputError
 from layermem.ops import Tensor

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from layermem.backends.cuda import pycuda_wheel
 from layermem.backends.cuda.kernel_images.cuda_version import CudaVersion
+from layermem.cli import pycuda_wheel
 from layermem.errors import InputError
 
 
@@ -38,7 +38,7 @@ print(stub.cuInit(0), stub.cuMemAlloc_v2(None), stub.cuProfilerStart())
 
 
 CHOSEN = """
-from layermem.backends.cuda import pycuda_wheel
+from layermem.cli import pycuda_wheel
 from layermem.errors import CudaUnavailable
 driver = pycuda_wheel.driver_version()
 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.cuda.support.struct_layout import layout
 from layermem.backends.registry import StepContext
 from layermem.backends.struct_layout import Later, Patch, StructValue, StructValues
 from layermem.errors import InputError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.channel_sums import Columns
-from layermem.backends.cuda.launch import THREADS, Launch, ceil_div, launch
+from layermem.backends.cuda.support.channel_sums import Columns
+from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, launch
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import MOMENTS_ROWS
 from layermem.utils.units import aligned

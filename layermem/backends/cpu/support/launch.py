@@ -16,7 +16,7 @@ Axis = tuple[int, int, int]  # outer, size, inner
 Channels = tuple[int, int, int]  # outer, channels, inner; inner is 1 for channels-last images
 StepLaunch = Callable[[int], None]
 
-NATIVE = Path(__file__).resolve().parents[2] / "native" / "cpu"
+NATIVE = Path(__file__).resolve().parents[3] / "native" / "cpu"
 
 
 @cache

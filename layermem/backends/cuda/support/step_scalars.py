@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from layermem.backends.cuda.struct_layout import layout
+from layermem.backends.cuda.support.struct_layout import layout
 from layermem.backends.registry import StepContext
 
 MODULE = NAME = "step_scalars"
