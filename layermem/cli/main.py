@@ -58,31 +58,36 @@ from layermem.utils.early_signals import INTERRUPTED
 from layermem.utils.system_faults import system_fault
 from layermem.utils.text import NO_BREAK, abbreviated, wrap
 
-VERBS = {
-    "train": train,
-    "test": test,
-    "init": init,
-    "data": data,
-    "predict": predict,
-    "curves": curves,
-    "plan": plan,
-    "plan-graph": plan_graph,
-    "compare": compare,
-    "fit": fit,
-    "report": report,
-    "watch": watch,
-    "show": show,
-    "draw": draw,
-    "time": time,
-    "devices": time,
-    "convert": convert,
-    "examples": examples,
-    "docs": docs,
-    "setup-cuda": setup_cuda,
-    "caffe": caffe,
-    "setup-caffe": setup_caffe,
-    "completion": completion,
+GROUPS: dict[str, dict[str, Any]] = {
+    "train a net, and use it": {
+        "train": train,
+        "init": init,
+        "data": data,
+        "test": test,
+        "predict": predict,
+        "curves": curves,
+        "watch": watch,
+    },
+    "see what memory and time a net takes": {
+        "plan": plan,
+        "compare": compare,
+        "fit": fit,
+        "report": report,
+        "show": show,
+        "draw": draw,
+        "plan-graph": plan_graph,
+        "time": time,
+        "devices": time,
+    },
+    "come from Caffe, or go to ONNX": {"convert": convert, "caffe": caffe, "setup-caffe": setup_caffe},
+    "find out what is here, and set it up": {
+        "examples": examples,
+        "docs": docs,
+        "setup-cuda": setup_cuda,
+        "completion": completion,
+    },
 }
+VERBS = {verb: module for group in GROUPS.values() for verb, module in group.items()}
 EPILOG = """\
 `layermem VERB --help` explains a verb and gives an example; `layermem docs` lists
 the pages of the documentation.
@@ -273,4 +278,5 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=VerbParser)
     for module in {VERBS[verb]} if verb in VERBS else dict.fromkeys(VERBS.values()):
         module.add_verbs(verbs)
+    parser.headings = {next(iter(group)): heading for heading, group in GROUPS.items()}
     return parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeAlias
 
@@ -20,7 +20,12 @@ FILE_OPTIONS = "--net", "--solver"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises InputError for arguments that it cannot parse, and wraps its help."""
+    """A parser that raises InputError for arguments that it cannot parse, and wraps its help.
+
+    headings   by verb, the line of help above it
+    """
+
+    headings: Mapping[str, str] = {}
 
     def __init__(self, prog: str, *, description: str | None = None, epilog: str | None = None):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=HelpFormatter)
@@ -39,6 +44,12 @@ class Parser(argparse.ArgumentParser):
             is_verb = isinstance(action, argparse._SubParsersAction)
             what = "verb" if is_verb else _name(action)
             self.error(f"unknown {what} '{value}' ({advice_for(value, action.choices)})")
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        for verb, heading in self.headings.items():
+            text = re.sub(rf"^    {verb} ", f"\n  {heading}\n\\g<0>", text, count=1, flags=re.MULTILINE)
+        return text
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")

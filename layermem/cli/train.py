@@ -76,22 +76,9 @@ def add_verbs(verbs: Verbs) -> None:
         verbs, "train", "train the net of a solver within a memory budget", TRAIN_EXAMPLE, more=strategies_text
     )
     train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
-    add_device(train)
-    add_storage(train)
-    train.add_argument(
-        "--loss-scale",
-        metavar="N",
-        help="with --storage fp16: gradients are multiplied by N, a power of two, or by a dynamic scale that overflows "
-        "halve (default: dynamic)",
-    )
-    add_threads(train)
-    train.add_argument(
-        "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
-    )
-    train.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
-    train.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
-    add_iter_size(train)
     _add_run(train)
+    _add_data(train.add_argument_group("nets and data"))
+    _add_device(train.add_argument_group("device"))
     _add_start(train.add_argument_group("start"))
     add_run_outputs(train.add_argument_group("output"))
     _add_memory(train.add_argument_group("memory"))
@@ -100,12 +87,6 @@ def add_verbs(verbs: Verbs) -> None:
 
 
 def _add_run(train: Options) -> None:
-    train.add_argument(
-        "--ranks",
-        metavar="N",
-        type=int,
-        help="train with N processes on this machine: starts mpiexec (`layermem docs ranks`)",
-    )
     train.add_argument("--iterations", metavar="N", type=int, help="last iteration, instead of max_iter")
     train.add_argument(
         "--set",
@@ -113,14 +94,42 @@ def _add_run(train: Options) -> None:
         action="append",
         help="a field of the solver, instead of its own, such as base_lr=0.001 or stepvalue=100,200; again for others",
     )
-    add_data(train)
-    add_input(train)
-    add_allow_python(train)
+    add_iter_size(train)
+    train.add_argument(
+        "--ranks",
+        metavar="N",
+        type=int,
+        help="train with N processes on this machine: starts mpiexec (`layermem docs ranks`)",
+    )
     train.add_argument(
         "--allow-nan",
         action="store_true",
         help="continue when the loss is NaN or infinite (default: stop, exit code 5)",
     )
+
+
+def _add_data(nets: Options) -> None:
+    nets.add_argument("--batch", metavar="N", type=int, help="batch size of the train net, instead of its own")
+    add_data(nets)
+    add_input(nets)
+    add_net_state(nets)
+    add_allow_python(nets)
+
+
+def _add_device(device: Options) -> None:
+    add_device(device)
+    add_storage(device)
+    device.add_argument(
+        "--loss-scale",
+        metavar="N",
+        help="with --storage fp16: gradients are multiplied by N, a power of two, or by a dynamic scale that overflows "
+        "halve (default: dynamic)",
+    )
+    add_threads(device)
+    device.add_argument(
+        "--transport", choices=("mpi", "nccl"), help="on cuda: what carries gradients between ranks (default: mpi)"
+    )
+    device.add_argument("--cuda-graph", action="store_true", help="on cuda: capture the iteration as one CUDA graph")
 
 
 def _add_memory(memory: Options) -> None:
@@ -154,7 +163,6 @@ def _add_start(start: Options) -> None:
         "--restart", action="store_true", help="resume from the newest snapshot of the solver's prefix, if there is one"
     )
     start.add_argument("--seed", metavar="N", type=int, help="random seed, instead of the solver's random_seed")
-    add_net_state(start)
 
 
 def run_train(arguments: argparse.Namespace, display: Display | None = None) -> int:

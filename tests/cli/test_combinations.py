@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from layermem.cli.main import VERBS, make_parser
+from layermem.cli.main import GROUPS, VERBS, make_parser
 
 NET = ("--net", "prototxt/digits/train_val.prototxt")
 MNIST = ("--net", "prototxt/mnist/train_val.prototxt")
@@ -123,6 +123,19 @@ def test_a_parser_of_one_verb_is_that_of_all_verbs():
     for verb in VERBS:
         for name, parser in parsers(make_parser(verb)):
             assert name == "layermem" or parser.format_help() == whole[name].format_help()
+
+
+def test_the_help_lists_every_verb_below_what_it_is_for():
+    lines = make_parser().format_help().split("verbs:")[1].splitlines()
+    found = {}
+    for line in lines:
+        if line.startswith("  ") and line[2] != " ":
+            heading, found[line.strip()] = line.strip(), []
+        elif line.startswith("    ") and line[4] != " ":
+            found[heading].append(line.split()[0])
+    assert {heading: verbs for heading, verbs in found.items() if verbs} == {
+        heading: list(group) for heading, group in GROUPS.items()
+    }
 
 
 @pytest.mark.parametrize("name, parser", list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
