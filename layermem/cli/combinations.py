@@ -63,6 +63,10 @@ def check_combinations(arguments: argparse.Namespace) -> None:
         raise InputError("--restart has no effect beside --snapshot, which names the one to resume from; give only one")
     if given.get("measure") and (given.get("ranks") or 1) > 1:
         raise InputError("--measure runs the step of one rank alone; give --costs instead, or leave --ranks out")
+    if given.get("measure") and given.get("costs"):
+        raise InputError("--measure makes times in place of --costs; give one of them (--save-costs F writes them)")
+    if given.get("save_costs") and not given.get("measure"):
+        raise InputError("--save-costs has no effect without --measure, whose times it writes; add it, or leave it out")
     if given.get("steps") and (given.get("ranks") or 1) > 1:
         raise InputError("--run measures the steps of one rank alone; leave --ranks out, or --run")
     if given.get("solver") and given.get("phase"):

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import Options, device_of, print_warnings
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_folder, check_name, write_atomically
 
 if TYPE_CHECKING:
     from layermem.planning.job import Job
@@ -17,20 +17,19 @@ def add_measure(parser: Options, *, keeps: bool = True) -> None:
     if not keeps:
         parser.add_argument("--measure", action="store_true", help=help)
         return
-    more = (
-        "--costs then names a file to keep them in. On cuda, `train` does so once for a GPU and a step, and plans use"
-    )
     parser.add_argument(
         "--measure",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help=f"{help}; {more} what is kept (`layermem docs gpus`): --no-measure turns that off",
+        help=f"{help}. On cuda, `train` does so once for a GPU and a step, and plans use what is kept (`layermem docs "
+        "gpus`): --no-measure turns that off",
     )
+    parser.add_argument("--save-costs", metavar="costs.csv", help="write the times of --measure to a file, for --costs")
 
 
 def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
-    """Return `job` with its costs: measured with --measure, which --costs keeps; otherwise those kept for its GPU,
-    unless --no-measure."""
+    """Return `job` with its costs: measured with --measure, and written to --save-costs; otherwise those kept for its
+    GPU, unless --no-measure."""
     from layermem.solver.measure import keep_measured, measure_step, with_kept_costs
 
     if not arguments.measure:
@@ -39,16 +38,22 @@ def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
             if problem is not None:
                 print_warnings([f"{problem}; `--measure` and `layermem train` measure this step again"])
         return job
-    check_folder(arguments.costs)
+    check_saved_costs(arguments)
     plan, strategy = (getattr(arguments, name, None) for name in ("load", "strategy"))
     measured = measure_step(job, device_of(arguments), strategy, arguments.budget, plan).job_with_costs()
-    keep_costs(arguments, measured)
+    save_costs(arguments, measured)
     return keep_measured(measured, job)
 
 
-def keep_costs(arguments: argparse.Namespace, job: Job) -> None:
-    """Write the measured costs of `job` to --costs if given."""
-    if arguments.costs:
+def check_saved_costs(arguments: argparse.Namespace) -> None:
+    """Raise InputError if --save-costs cannot be written, or names a file of another kind."""
+    check_name(arguments.save_costs, (".csv",), "a file of costs")
+    check_folder(arguments.save_costs)
+
+
+def save_costs(arguments: argparse.Namespace, job: Job) -> None:
+    """Write the measured costs of `job` to --save-costs if given."""
+    if arguments.save_costs:
         from layermem.solver.measure import costs_text
 
-        write_atomically(arguments.costs, costs_text(job).encode())
+        write_atomically(arguments.save_costs, costs_text(job).encode())

@@ -353,7 +353,7 @@ def step_options(arguments: argparse.Namespace) -> StepOptions:
     return StepOptions(
         device=device,
         spill=spill_of(arguments, device),
-        costs=costs_of(arguments),
+        costs=arguments.costs,
         hints=hints_of(arguments),
         ranks=1 if ranks is None else ranks,
         iter_size=getattr(arguments, "iter_size", None),
@@ -382,11 +382,6 @@ def spill_of(arguments: argparse.Namespace, device: Device) -> Spill | None:
     from layermem.solver.spill_rates import resolve_spill
 
     return resolve_spill(arguments.spill, device, again=bool(getattr(arguments, "measure", False)))
-
-
-def costs_of(arguments: argparse.Namespace) -> str | None:
-    """Return the file of costs to read; with --measure, --costs names a file to write."""
-    return None if getattr(arguments, "measure", False) else arguments.costs
 
 
 def net_file(arguments: argparse.Namespace) -> NetFile:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
-from layermem.cli.measuring import add_measure, keep_costs
+from layermem.cli.measuring import add_measure, check_saved_costs, save_costs
 from layermem.cli.options import (
     COSTS_HELP,
     Options,
@@ -25,7 +25,6 @@ from layermem.cli.options import (
     add_strategy,
     add_threads,
     add_weights,
-    costs_of,
     device_of,
     free_line,
     hints_of,
@@ -40,7 +39,6 @@ from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
-from layermem.utils.files import check_folder
 from layermem.utils.mapped_pages import map_large_blocks
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
@@ -189,7 +187,7 @@ def run_train(arguments: argparse.Namespace, display: Display | None = None) -> 
         group.agree(lambda: _check_arrays(solver))
         print_warnings(_ignored_mode(solver.param, arguments))
         if arguments.measure:
-            keep_costs(arguments, solver.job)
+            save_costs(arguments, solver.job)
         if not is_quiet():
             plan = summary(solver.report, short=not arguments.verbose)
             print(free_line(arguments, solver.report.budget_bytes) + plan, end="", flush=True)
@@ -254,7 +252,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
 def _prepare(arguments: argparse.Namespace) -> Device:
     """Return the device, after checks of the outputs of the run."""
     check_run_outputs(arguments)
-    check_folder(arguments.costs)
+    check_saved_costs(arguments)
     return device_of(arguments)
 
 
@@ -286,7 +284,7 @@ def _planned_solver(arguments: argparse.Namespace, device: Device, early_events:
         budget_file=arguments.budget_file,
         follow_free=True,
         hints=hints_of(arguments),
-        costs=costs_of(arguments),
+        costs=arguments.costs,
         measure=_measures(arguments),
         batch=arguments.batch,
         slices=arguments.slices,

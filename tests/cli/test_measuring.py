@@ -19,21 +19,36 @@ SOLVER = ("--solver", "prototxt/digits/solver.prototxt", "--batch", "4")
 
 def test_one_line_measures_and_plans_within_the_budget_and_keeps_the_costs(layermem, tmp_path):
     path = tmp_path / "costs.csv"
-    measured = layermem("plan", *NET, "--budget", "75%", "--measure", "--costs", path)
+    measured = layermem("plan", *NET, "--budget", "75%", "--measure", "--save-costs", path)
     assert measured.code == 0 and "per step (predicted from measured ops)" in measured.out
     again = layermem("plan", *NET, "--budget", "75%", "--costs", path)
     assert again.code == 0 and again.out == measured.out  # the file has all that was measured
     assert read_costs(path, "cpu").measured
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--measure", "--costs", "a.csv"), "--measure makes times in place of --costs"),
+        (("--save-costs", "a.csv"), "--save-costs has no effect without --measure"),
+        (("--measure", "--save-costs", "a.json"), "a file of costs"),
+        (("--measure", "--save-costs", "none/a.csv"), "none"),
+    ],
+)
+@pytest.mark.parametrize("verb", [("plan", *NET), ("compare", *NET), ("train", *SOLVER)], ids=lambda words: words[0])
+def test_times_are_read_or_measured_and_are_saved_where_they_are_measured(layermem, verb, words, said):
+    ended = layermem(*verb, *words)
+    assert ended.code == 2 and said in ended.sentence
+
+
 def test_a_budget_that_nothing_fits_is_refused_before_anything_runs(layermem, tmp_path):
-    ended = layermem("plan", *NET, "--budget", "1KiB", "--measure", "--costs", tmp_path / "costs.csv")
+    ended = layermem("plan", *NET, "--budget", "1KiB", "--measure", "--save-costs", tmp_path / "costs.csv")
     assert ended.code == 3 and not (tmp_path / "costs.csv").exists()
 
 
 def test_compare_measures_once_for_all_strategies(layermem, tmp_path):
     path, names = tmp_path / "costs.csv", ("--strategies", "liveness,recompute", "--json")
-    found = json.loads(layermem("compare", *NET, "--measure", "--costs", path, *names).out)
+    found = json.loads(layermem("compare", *NET, "--measure", "--save-costs", path, *names).out)
     assert found == json.loads(layermem("compare", *NET, "--costs", path, *names).out)
 
 
@@ -49,7 +64,7 @@ def test_fit_measures_each_largest_size(layermem):
 def test_training_that_measures_ends_with_the_same_bits(layermem, tmp_path):
     path, logs = tmp_path / "costs.csv", []
     words = ("train", *SOLVER, "--data", "noise", "--iterations", "2", "--budget", "75%", "--seed", "1")
-    for more in ((), ("--measure", "--costs", path)):
+    for more in ((), ("--measure", "--save-costs", path)):
         log = tmp_path / f"{len(logs)}.jsonl"
         assert layermem(*words, *more, "--log", log).code == 0
         logs.append([json.loads(line).get("loss") for line in log.read_text().splitlines()])
@@ -111,7 +126,7 @@ def test_every_verb_plans_with_the_kept_rates_of_a_spill_folder_as_training_does
 def test_measuring_with_a_spill_folder_measures_its_rates_again(layermem, tmp_path, monkeypatch):
     keep_rates(monkeypatch, tmp_path, tmp_path, 1.0, 1.0)
     path = tmp_path / "costs.csv"
-    assert layermem("plan", *NET, "--measure", "--costs", path, "--spill", tmp_path).code == 0
+    assert layermem("plan", *NET, "--measure", "--save-costs", path, "--spill", tmp_path).code == 0
     kept = read_spill(file_system_of(tmp_path))
     assert min(kept) > 1e3 and f"# spill {file_system_of(tmp_path).name}" in path.read_text()
     assert f"link.d2h,{kept[0]:.9g}\n" in path.read_text()

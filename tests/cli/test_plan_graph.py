@@ -102,7 +102,7 @@ def test_the_costs_of_a_plan_reach_plan_graph(layermem, tmp_path):
 
 def test_measured_costs_are_exported(layermem, tmp_path):
     path, costs = tmp_path / "mnist.txt", tmp_path / "costs.csv"
-    words = ("plan", "--net", NET, "--batch", 2, "--measure", "--costs", costs, "--export-graph", path)
+    words = ("plan", "--net", NET, "--batch", 2, "--measure", "--save-costs", costs, "--export-graph", path)
     assert layermem(*words).code == 0
     measured = dict(line.split(",") for line in costs.read_text().splitlines() if not line.startswith("#"))
     exported = [f.seconds for f in read_graph(path).forward]
