@@ -36,10 +36,10 @@ def needs_two_passes(op: Op) -> bool:
     return is_norm and bool(op.record.over_items(op.step).refusal)
 
 
-def in_two_passes(graph: Graph, first: int, last: int, device: Device) -> Graph:
-    """`graph` with each BatchNorm of nodes first .. last in two passes.  Other backward ops of such a node belong to
+def in_two_passes(graph: Graph, nodes: range, device: Device) -> Graph:
+    """`graph` with each BatchNorm of `nodes` in two passes.  Other backward ops of such a node belong to
     the pass next to which they run, and all its other ops to the second pass."""
-    divided = {op.node for op in graph.ops if first <= op.node <= last and needs_two_passes(op)}
+    divided = {op.node for op in graph.ops if op.node in nodes and needs_two_passes(op)}
     if not divided:
         return graph
     buffers = dict(graph.buffers)

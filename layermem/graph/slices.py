@@ -1,6 +1,6 @@
 """Batch slices: a region of a training step runs forward and backward in slices of whole items.
 
-    region      some of the nodes, first .. last                 layers      data  conv1  pool1  ip  loss
+    region      a range of the nodes                             layers      data  conv1  pool1  ip  loss
     prefix      the rest runs once                               conv1..pool1/2
         data   conv1@2/2 pool1@2/2   conv1@1/2 pool1@1/2   ip loss, backward of both
         backward of pool1@1/2 conv1@1/2, of pool1@2/2 conv1@2/2   updates
@@ -110,7 +110,7 @@ def _slice_graph(
     whole: Graph, small: Graph, cut: Cut, nodes: range, device: Device, choices: Choices, items: int
 ) -> Graph:
     """`whole`, with a batch of `items`, in slices; `small` is the same graph with items / cut.count items."""
-    whole, small = (in_two_passes(graph, nodes[0], nodes[-1], device) for graph in (whole, small))
+    whole, small = (in_two_passes(graph, nodes, device) for graph in (whole, small))
     return replace(_Slices(whole, small, cut, nodes, items, device, choices).partition().in_order(), slices=str(cut))
 
 
@@ -198,7 +198,7 @@ class _Slices(Items):
         return Partition(self.whole, self, names - late, self.device, self.nodes, late)
 
     def _names(self) -> set[str]:
-        """Names of the ops that run in slices: the ops of nodes first .. last, except those that exchange blobs with
+        """Names of the ops that run in slices: the ops of the nodes of the cut, except those that exchange blobs with
         the host, and those that mix items and contribute nothing to the backward pass."""
         of_node: dict[int, list[Op]] = {}
         sources: set[int] = set()

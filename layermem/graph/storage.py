@@ -216,7 +216,7 @@ class _Narrowing:
             return ()
         buffers = {b: self.whole.buffers[b] for b in op.touches}
         alone = replace(self.whole, buffers=buffers, ops=(op,), fused_updates=())
-        graph = in_two_passes(alone, op.node, op.node, self.device)
+        graph = in_two_passes(alone, range(op.node, op.node + 1), self.device)
         ops = tuple(replace(each, recompute=None, overlays=()) for each in graph.ops)
         layout = _Layout()
         for name in graph.buffers.keys() - buffers.keys():  # what passes leave to each other
@@ -317,8 +317,8 @@ class _PartGraph:
     """The step with the batch of a part, with its BatchNorms both whole and in two passes."""
 
     def __init__(self, graph: Graph, device: Device):
-        nodes = max((op.node for op in graph.ops), default=0)
-        both = (graph, in_two_passes(graph, 0, nodes, device))
+        nodes = range(max((op.node for op in graph.ops), default=0) + 1)
+        both = (graph, in_two_passes(graph, nodes, device))
         self.buffers = {name: buffer for each in both for name, buffer in each.buffers.items()}
         self._ops = {op.name: op for each in reversed(both) for op in each.ops}
 

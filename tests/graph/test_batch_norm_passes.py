@@ -51,7 +51,7 @@ def names(ops) -> list[str]:
 
 def test_a_batch_norm_is_two_ops_forward_and_two_backward():
     whole = graph_of()
-    graph = in_two_passes(whole, 0, 99, ReferenceDevice())
+    graph = in_two_passes(whole, range(100), ReferenceDevice())
     statistics, forward = graph.by_name[f"{FIRST}.statistics"], graph.by_name[f"{FIRST}.forward"]
     assert statistics.reads == ("conv1",) and statistics.writes == (f"{FIRST}.mean", f"{FIRST}.inv_std")
     assert statistics.updates == whole.by_name[f"{FIRST}.forward"].updates and statistics.recompute is None
@@ -63,7 +63,7 @@ def test_a_batch_norm_is_two_ops_forward_and_two_backward():
 
 
 def test_backward_mirrors_the_two_runs_of_forward():
-    graph = in_two_passes(graph_of(), 0, 99, ReferenceDevice())
+    graph = in_two_passes(graph_of(), range(100), ReferenceDevice())
     assert mirrors_forward(graph)
     statistics, gradient = graph.by_name["bn2.statistics"], graph.by_name["bn2.backward"]
     assert statistics.node_run == gradient.node_run
@@ -74,15 +74,15 @@ def test_backward_mirrors_the_two_runs_of_forward():
 def test_only_the_batch_norms_of_a_range_are_divided():
     whole = graph_of()
     node = whole.by_name["bn2.forward"].node
-    graph = in_two_passes(whole, node, node, ReferenceDevice())
+    graph = in_two_passes(whole, range(node, node + 1), ReferenceDevice())
     assert needs_two_passes(graph.by_name[f"{FIRST}.forward"]) and "bn2.statistics" in graph.by_name
-    assert in_two_passes(whole, 0, 1, ReferenceDevice()) is whole
+    assert in_two_passes(whole, range(2), ReferenceDevice()) is whole
 
 
 def test_a_batch_norm_of_averages_stays_one_op():
     source = CHAIN.replace('type: "BatchNorm"', 'type: "BatchNorm" batch_norm_param { use_global_stats: true }')
     graph = graph_of(source)
-    assert in_two_passes(graph, 0, 99, ReferenceDevice()) is graph
+    assert in_two_passes(graph, range(100), ReferenceDevice()) is graph
 
 
 def test_what_follows_a_residual_is_with_the_pass_that_it_runs_beside():
@@ -92,7 +92,7 @@ def test_what_follows_a_residual_is_with_the_pass_that_it_runs_beside():
         fusions = frozenset({"BatchNormScale", "BatchNormScale+residual+relu"})
 
     whole = train_graph(net_of(RESIDUAL), Fusing(), MOMENTUM)
-    graph = in_two_passes(whole, 0, 99, Fusing())
+    graph = in_two_passes(whole, range(100), Fusing())
     layer = next(op.layer_name for op in graph.ops if op.step == "relu_backward")
     ops = [graph.by_name[f"{layer}.{step}"] for step in ("relu_backward", "gradient_sums")]
     assert [op.node_run for op in ops] == [graph.by_name[f"{layer}.forward"].node_run] * 2

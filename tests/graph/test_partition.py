@@ -11,7 +11,7 @@ INTERVALS = [BatchSlice(first, 2, 6) for first in (0, 2, 4)]
 
 
 def test_a_stage_ends_where_a_sum_is_read():
-    graph = in_two_passes(graph_of(), 0, 99, ReferenceDevice())
+    graph = in_two_passes(graph_of(), range(100), ReferenceDevice())
     ops = [op for op in graph.of_kind(FORWARD) if op.layers and op.layers[0] != "data"][:6]
     assert [names(stage) for stage in stages(ops, lambda op: op.record.over_items(op.step))] == [
         ["conv1.forward", f"{FIRST}.statistics"],

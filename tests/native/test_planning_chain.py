@@ -13,7 +13,7 @@ from tests.native.test_planning_nested import Values
 
 def uniform(blocks, bytes_):
     """Blocks of one value of a byte; backward takes its gradient and that of the boundary before it."""
-    plans = [[(i, 0, 1, 2, 1.0, 0.0)] for i in range(blocks)]
+    plans = [[(i + 1, 0, 1, 2, 1.0, 0.0)] for i in range(blocks)]
     return ChainProgram([1] * (blocks - 1) + [0], [0] * blocks, [1] * blocks, [1.0] * blocks, plans, bytes_, bytes_)
 
 
@@ -33,10 +33,10 @@ def test_a_chain_of_five_runs_the_first_block_again_for_each_boundary_that_is_dr
 
 def test_a_kept_value_saves_its_recomputation_where_there_are_bytes():
     """The first block has three choices: keep 3 bytes, run forward again in 2 s, or recompute in 5 s."""
-    plans = [[(0, 0, 1, 4, 2.0, 5.0), (0, 3, 4, 4, 2.0, 0.0)], [(1, 0, 1, 2, 1.0, 0.0)]]
+    plans = [[(1, 0, 1, 4, 2.0, 5.0), (1, 3, 4, 4, 2.0, 0.0)], [(2, 0, 1, 2, 1.0, 0.0)]]
     program = ChainProgram([1, 0], [0, 0], [1, 1], [2.0, 1.0], plans, 8, 8)
     assert [program.least_seconds(units) for units in (6, 5, 4, 3)] == [0, 2, 2, inf]
-    assert program.steps(6) == [(0, 0, 1, True), (1, 1, 0, True), (1, 1, 0, False), (0, 0, 1, False)]
+    assert program.steps(6) == [(0, 1, 1, True), (1, 2, 0, True), (1, 2, 0, False), (0, 1, 1, False)]
 
 
 class AllSchedules:
@@ -106,9 +106,9 @@ def random_chain(draw):
     seconds = [float(draw.randint(1, 5)) for _ in range(blocks)]
     plans = []
     for i in range(blocks):
-        nothing = (i, 0, forward[i], draw.randint(2, 6), seconds[i], float(draw.randint(0, 4)))
+        nothing = (i + 1, 0, forward[i], draw.randint(2, 6), seconds[i], float(draw.randint(0, 4)))
         inside = draw.randint(1, 3)
-        plans.append([nothing, (i, inside, forward[i] + inside, nothing[3] + draw.randint(0, 1), seconds[i], 0.0)])
+        plans.append([nothing, (i + 1, inside, forward[i] + inside, nothing[3] + draw.randint(0, 1), seconds[i], 0.0)])
     return boundary, base, forward, seconds, plans
 
 

@@ -65,9 +65,9 @@ NestedPlan nested_minimum(SharedNestedPlanner& shared) {
     return shared.planner.minimum(raise_pending_signals);
 }
 
-// Per first block: (last, kept, forward, backward bytes, forward, backward seconds) of each plan.
+// Per first block: (end, kept, forward, backward bytes, forward, backward seconds) of each plan.
 using PlanTuples = std::vector<std::vector<std::tuple<int32_t, Bytes, Bytes, Bytes, Seconds, Seconds>>>;
-using StepTuple = std::tuple<int32_t, int32_t, int32_t, bool>;  // first, last, plan, is_forward
+using StepTuple = std::tuple<int32_t, int32_t, int32_t, bool>;  // begin, end, plan, is_forward
 
 ChainProgram make_chain_program(std::vector<Bytes> boundary_bytes, std::vector<Bytes> base_bytes,
                                 std::vector<Bytes> forward_bytes, std::vector<Seconds> forward_seconds,
@@ -76,8 +76,8 @@ ChainProgram make_chain_program(std::vector<Bytes> boundary_bytes, std::vector<B
         std::move(boundary_bytes), std::move(base_bytes), std::move(forward_bytes), std::move(forward_seconds), {}};
     for (const auto& of_block : plans) {
         chain.plans.emplace_back();
-        for (const auto& [last, kept, forward, backward, again, recomputed] : of_block)
-            chain.plans.back().push_back({last, kept, forward, backward, again, recomputed});
+        for (const auto& [end, kept, forward, backward, again, recomputed] : of_block)
+            chain.plans.back().push_back({end, kept, forward, backward, again, recomputed});
     }
     return ChainProgram(std::move(chain), most_bytes, units);
 }
@@ -85,7 +85,7 @@ ChainProgram make_chain_program(std::vector<Bytes> boundary_bytes, std::vector<B
 std::vector<StepTuple> chain_steps(const ChainProgram& program, int32_t units) {
     std::vector<StepTuple> steps;
     for (const ChainStep& step : program.steps(units))
-        steps.emplace_back(step.first, step.last, step.plan, step.is_forward);
+        steps.emplace_back(step.begin, step.end, step.plan, step.is_forward);
     return steps;
 }
 
@@ -101,11 +101,11 @@ void bind_nested(py::module_& m) {
     py::class_<ChainProgram>(m, "ChainProgram", "Least recomputation of a chain of blocks (chain_program.h).")
         .def(py::init(&make_chain_program), "boundary_bytes"_a, "base_bytes"_a, "forward_bytes"_a, "forward_seconds"_a,
              "plans"_a, "most_bytes"_a, "units"_a,
-             "plans: per first block (last, kept, forward and backward bytes, forward and backward seconds) of each.")
+             "plans: per first block (end, kept, forward and backward bytes, forward and backward seconds) of each.")
         .def("least_seconds", &ChainProgram::least_seconds, "units"_a,
              "Within so many units; infinite if nothing fits.")
         .def("units_of", &ChainProgram::units_of, "nbytes"_a, "Whole units above the least base; -1 below it.")
-        .def("steps", &chain_steps, "units"_a, "(first, last, plan, is_forward) of each step.");
+        .def("steps", &chain_steps, "units"_a, "(begin, end, plan, is_forward) of each step.");
     py::class_<NestedPlan>(m, "NestedPlan", "An order of ops in which some run again, perhaps more than once.")
         .def_readonly("order", &NestedPlan::order, "Ids of ops; one that stands again runs as its recomputation.")
         .def_readonly("recompute_seconds", &NestedPlan::recompute_seconds, "Of all that runs again.")

@@ -103,17 +103,17 @@ void BlockChain::assign_backward(Position backward) {
 
 // ---- plans of ranges -------------------------------------------------------------------------------------------
 
-BlockChain::BlockRange BlockChain::range(int32_t first, int32_t last) const {
-    const Evictable first_item = blocks_[first].first_item;
-    const Evictable end =
-        last + 1 < size() ? blocks_[last + 1].first_item : static_cast<Evictable>(of_.producers.size());
-    BlockRange range{first, last, first_item, static_cast<size_t>(end - first_item), {}, {}};
+BlockChain::BlockRange BlockChain::range(int32_t begin, int32_t end) const {
+    const Evictable first_item = blocks_[begin].first_item;
+    const Evictable end_item = end < size() ? blocks_[end].first_item : static_cast<Evictable>(of_.producers.size());
+    const Evictable boundary = blocks_[end - 1].boundary;
+    BlockRange range{begin, end, first_item, static_cast<size_t>(end_item - first_item), {}, {}};
     std::vector<char> is_read(range.count, 0);
-    for (int32_t i = last; i >= first; --i)
+    for (int32_t i = end - 1; i >= begin; --i)
         for (Position p : blocks_[i].backward) {
             range.backward.push_back(p);
             for (Evictable item : of_.forms[p].reads)
-                if (item >= first_item && item < end && item != blocks_[last].boundary && !is_read[item - first_item]) {
+                if (item >= first_item && item < end_item && item != boundary && !is_read[item - first_item]) {
                     is_read[item - first_item] = 1;
                     range.rank.push_back(item);
                 }
@@ -135,7 +135,7 @@ std::vector<char> BlockChain::kept(const BlockRange& range, const RangeChoice& c
 // Returns the forward ops that the kept values and the boundary need.
 std::vector<Position> BlockChain::needed_forward(const BlockRange& range, const std::vector<char>& kept) const {
     std::vector<char> needed = kept;
-    const Evictable boundary = blocks_[range.last].boundary;
+    const Evictable boundary = blocks_[range.end - 1].boundary;
     if (boundary >= range.first_item) needed[boundary - range.first_item] = 1;
     std::vector<Position> positions;
     for (auto i = static_cast<int64_t>(range.count) - 1; i >= 0; --i) {
@@ -242,10 +242,10 @@ Bytes BlockChain::peak_bytes(const BlockRange& range, const std::vector<Entry>& 
 Bytes BlockChain::forward_peak(const BlockRange& range, const std::vector<char>& kept,
                                const std::vector<Position>& needed) const {
     std::vector<char> stays = kept;
-    const Evictable boundary = blocks_[range.last].boundary;
+    const Evictable boundary = blocks_[range.end - 1].boundary;
     if (boundary >= range.first_item) stays[boundary - range.first_item] = 1;
     std::vector<Entry> first, again;
-    for (Position p = blocks_[range.first].first; p < blocks_[range.last].end; ++p) first.push_back({p, false, 0});
+    for (Position p = blocks_[range.begin].first; p < blocks_[range.end - 1].end; ++p) first.push_back({p, false, 0});
     for (Position p : needed) again.push_back({p, true, 0});
     const std::vector<char> none(range.count, 0);
     return std::max(peak_bytes(range, first, none, stays), peak_bytes(range, again, none, stays));
@@ -263,7 +263,7 @@ ChainPlans BlockChain::plans(Bytes most_bytes) const {
     plans.chain.plans.resize(size());
     Bytes base = of_.before.back();
     for (int32_t i = 0; i < size(); ++i) {
-        const BlockRange own = range(i, i);
+        const BlockRange own = range(i, i + 1);
         const std::vector<char> none(own.count, 0);
         const std::vector<Position> needed = needed_forward(own, none);
         if (!blocks_[i].backward.empty()) base = of_.before[blocks_[i].backward.front()];
@@ -273,7 +273,7 @@ ChainPlans BlockChain::plans(Bytes most_bytes) const {
         plans.chain.forward_seconds.push_back(again_seconds(needed));
         for (int32_t length : kLengths) {
             if (i + length > size()) break;
-            const BlockRange whole = range(i, i + length - 1);
+            const BlockRange whole = range(i, i + length);
             const auto most = static_cast<int32_t>(whole.rank.size());
             std::vector<std::pair<RangePlan, RangeChoice>> found;
             for (int32_t step = 0, last_kept = -1; step <= kKept; ++step) {
@@ -282,7 +282,7 @@ ChainPlans BlockChain::plans(Bytes most_bytes) const {
                 last_kept = count;
                 const std::vector<char> kept = this->kept(whole, {count, false});
                 const std::vector<Position> forward = needed_forward(whole, kept);
-                RangePlan plan{whole.last, 0, forward_peak(whole, kept, forward), 0, again_seconds(forward), 0};
+                RangePlan plan{whole.end, 0, forward_peak(whole, kept, forward), 0, again_seconds(forward), 0};
                 for (size_t k = 0; k < whole.count; ++k)
                     if (kept[k]) plan.kept_bytes += of_.bytes[whole.first_item + static_cast<Evictable>(k)];
                 for (bool lazy : {false, true}) {
@@ -319,18 +319,19 @@ std::vector<OpId> BlockChain::order(const ChainPlans& plans, const std::vector<C
     std::vector<OpId> order;
     for (const ChainStep& step : steps) {
         if (step.is_forward && step.runs_first) {
-            for (Position p = blocks_[step.first].first; p < blocks_[step.last].end; ++p) order.push_back(of_.order[p]);
+            for (Position p = blocks_[step.begin].first; p < blocks_[step.end - 1].end; ++p)
+                order.push_back(of_.order[p]);
             continue;
         }
         if (step.is_forward && step.plan < 0) {
-            for (int32_t i = step.first; i <= step.last; ++i) {
-                const BlockRange own = range(i, i);
+            for (int32_t i = step.begin; i < step.end; ++i) {
+                const BlockRange own = range(i, i + 1);
                 for (Position p : needed_forward(own, std::vector<char>(own.count, 0))) order.push_back(of_.order[p]);
             }
             continue;
         }
-        const BlockRange whole = range(step.first, step.last);
-        const RangeChoice choice = plans.choices[step.first][step.plan];
+        const BlockRange whole = range(step.begin, step.end);
+        const RangeChoice choice = plans.choices[step.begin][step.plan];
         const std::vector<char> kept = this->kept(whole, choice);
         if (step.is_forward)
             for (Position p : needed_forward(whole, kept)) order.push_back(of_.order[p]);

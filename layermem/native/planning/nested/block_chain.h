@@ -52,7 +52,7 @@ class BlockChain {
         Bytes base_bytes;  // of buffers that are no items
     };
     struct BlockRange {  // with its values, numbered from `first_item` on
-        int32_t first, last;
+        int32_t begin, end;
         Evictable first_item;
         size_t count;
         std::vector<Position> backward;
@@ -62,7 +62,7 @@ class BlockChain {
     void cut(Position backward);
     void assign_backward(Position backward);
     void join_smallest();
-    BlockRange range(int32_t first, int32_t last) const;
+    BlockRange range(int32_t begin, int32_t end) const;
     std::vector<char> kept(const BlockRange& range, const RangeChoice& choice) const;
     std::vector<Position> needed_forward(const BlockRange& range, const std::vector<char>& kept) const;
     std::vector<Entry> backward_entries(const BlockRange& range, const std::vector<char>& kept, bool lazy) const;
