@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tools.campaign.native_build  # noqa: F401  before layermem._native
 from layermem._native import cpu
-from layermem.backends.arena import WORD
+from layermem.backends.arena import WORD_BYTES
 from layermem.backends.base import STORAGES, Device
 from layermem.backends.cpu import CpuDevice
 from layermem.backends.reference import ReferenceDevice
@@ -292,7 +292,7 @@ def written_bytes(schedules: Sequence[Schedule]) -> int:
         aligned(r.offset + r.nbytes)
         for schedule in schedules
         for r in schedule.residencies
-        if not r.host and not r.buffer.endswith((".workspace", ".carry")) and r.nbytes >= WORD
+        if not r.host and not r.buffer.endswith((".workspace", ".carry")) and r.nbytes >= WORD_BYTES
     )
 
 

@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 PAGE = mmap.PAGESIZE
 POISON = 0xFF  # four or eight such bytes are NaN
 UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
-WORD = 4  # bytes of UNTOUCHED
-CHUNK = 2**20  # bytes that are compared at a time
+WORD_BYTES = 4  # bytes of UNTOUCHED
+CHUNK_BYTES = 2**20  # bytes that are compared at a time
 DIRECT_BYTES = 2**19  # least bytes of a direct write: fewer wait longer for the disk than for the cache
 
 
@@ -170,11 +170,11 @@ class Arena:
         """Bytes from the start to the last word written since the arena was made, including the guard page.
 
         The arena must be `measured`."""
-        for end in range(self.nbytes + self.guard_bytes, 0, -CHUNK):
-            begin = max(0, end - CHUNK)
+        for end in range(self.nbytes + self.guard_bytes, 0, -CHUNK_BYTES):
+            begin = max(0, end - CHUNK_BYTES)
             written = np.flatnonzero(_words(self._copy(begin, end)) != UNTOUCHED)
             if len(written):
-                return begin + WORD * (int(written[-1]) + 1)
+                return begin + WORD_BYTES * (int(written[-1]) + 1)
         return 0
 
     def _copy(self, begin: int, end: int) -> Bytes:
@@ -184,7 +184,7 @@ class Arena:
 
 def _words(span: Bytes) -> npt.NDArray[np.uint32]:
     """The whole words of a span."""
-    return span[: len(span) // WORD * WORD].view(np.uint32)
+    return span[: len(span) // WORD_BYTES * WORD_BYTES].view(np.uint32)
 
 
 def spill_error(nbytes: int, folder: Path | str | None, reason: str) -> InputError:

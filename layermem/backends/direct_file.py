@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
-BLOCK = 4096  # bytes of which offsets, sizes and addresses of direct writes are multiples: those of all usual disks
-PIECE_BYTES = 2**20  # bytes of a write, which are copied to an address that is a multiple of BLOCK
+BLOCK_BYTES = 4096  # offsets, sizes and addresses of direct writes are multiples of the block of all usual disks
+PIECE_BYTES = 2**20  # bytes of a write, which are copied to an address that is a multiple of BLOCK_BYTES
 
 
 class DirectFile:
@@ -31,7 +31,7 @@ class DirectFile:
         self._piece = mmap.mmap(-1, PIECE_BYTES)  # begins at a page
 
     def write(self, offset: int, source: Bytes) -> None:
-        """Write `source` at `offset`; both the offset and the number of bytes are multiples of BLOCK."""
+        """Write `source` at `offset`; both the offset and the number of bytes are multiples of BLOCK_BYTES."""
         piece = np.frombuffer(self._piece, np.uint8)
         for begin in range(0, len(source), PIECE_BYTES):
             part = source[begin : begin + PIECE_BYTES]
@@ -43,5 +43,5 @@ class DirectFile:
 
 def whole_blocks(begin: int, end: int) -> tuple[int, int]:
     """The range of the whole blocks within [begin, end); it is empty where there are none."""
-    first, last = -(-begin // BLOCK) * BLOCK, end // BLOCK * BLOCK
+    first, last = -(-begin // BLOCK_BYTES) * BLOCK_BYTES, end // BLOCK_BYTES * BLOCK_BYTES
     return first, max(first, last)

@@ -23,7 +23,7 @@ from layermem.data.database import DEFAULT, database_kind, open_database
 from layermem.data.datum_source import Record
 from layermem.data.encoding import ENCODERS, encode
 from layermem.data.images import decode, resize
-from layermem.data.list_source import IMAGE_LIMIT, CaffeRows, RowList, label_of, listed_file, read_rows
+from layermem.data.list_source import IMAGE_LIMIT_BYTES, CaffeRows, RowList, label_of, listed_file, read_rows
 from layermem.errors import InputError
 from layermem.proto.schema import BlobProto, Datum, Message
 from layermem.utils.files import write_atomically
@@ -171,7 +171,7 @@ def _key(number: int, name: str) -> bytes:
 
 def _read(path: Path, options: ImageOptions) -> tuple[bytes, np.ndarray]:
     """The content of an image file, and its pixels."""
-    raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
+    raw = read_bytes(path, what="image", limit=IMAGE_LIMIT_BYTES)
     end = JPEG_END if options.as_caffe and raw.startswith(JPEG_START) else b""
     image = decode(raw + end, color=not options.gray)  # also when the file itself is stored, to reject unreadable ones
     return raw, resize(image, *options.size) if options.size else image

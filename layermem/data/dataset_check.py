@@ -21,7 +21,7 @@ from pathlib import Path
 from layermem.data.database import is_database, open_database
 from layermem.data.image_folder import LABELS, TEST, TRAIN, class_images, set_classes, set_folders
 from layermem.data.images import datum_image, decode
-from layermem.data.list_source import IMAGE_LIMIT, label_of, listed_file, read_rows
+from layermem.data.list_source import IMAGE_LIMIT_BYTES, label_of, listed_file, read_rows
 from layermem.errors import InputError
 from layermem.utils.input_files import exists, read_bytes, read_lines
 
@@ -110,7 +110,7 @@ def read_items(path: Path, root: str | None = None, track: Track = list) -> list
 
 def _file_item(path: Path, name: str, label: int) -> CheckedItem:
     try:
-        image = decode(read_bytes(path, what="image", limit=IMAGE_LIMIT))
+        image = decode(read_bytes(path, what="image", limit=IMAGE_LIMIT_BYTES))
     except InputError as error:
         return CheckedItem(name, label, problem=error.what)
     return CheckedItem(name, label, image.shape, _digest(image.shape, image.tobytes()))

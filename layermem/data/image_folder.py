@@ -22,7 +22,7 @@ from pathlib import Path
 
 from layermem.data.database import DEFAULT
 from layermem.data.databases import ImageOptions, image_records, mean_content, mean_image, write_database
-from layermem.data.list_source import IMAGE_LIMIT
+from layermem.data.list_source import IMAGE_LIMIT_BYTES
 from layermem.errors import InputError
 from layermem.utils.folder_aside import folder_aside
 from layermem.utils.input_files import files_below, read_bytes
@@ -126,7 +126,7 @@ def split_images(
     for label, (name, images) in enumerate(classes.items()):
         groups: dict[bytes, list[Path]] = {}  # equal files
         for path in images:
-            raw = read_bytes(path, what="image", limit=IMAGE_LIMIT)
+            raw = read_bytes(path, what="image", limit=IMAGE_LIMIT_BYTES)
             groups.setdefault(hashlib.blake2b(raw).digest(), []).append(path)
         order = generator(seed, "split", name).permutation(len(groups))
         wanted = max(1, round(share * len(images))) if share else 0

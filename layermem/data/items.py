@@ -21,7 +21,7 @@ import numpy as np
 from layermem.data.database import is_database, open_database
 from layermem.data.image_folder import IMAGE_ENDINGS
 from layermem.data.images import decode
-from layermem.data.list_source import IMAGE_LIMIT, LIST_LIMIT
+from layermem.data.list_source import IMAGE_LIMIT_BYTES, LIST_LIMIT_BYTES
 from layermem.errors import InputError
 from layermem.utils.input_files import Read, exists, file_beside, files_below, read_bytes, read_lines
 
@@ -73,7 +73,7 @@ def count_items(paths: list[str], read: Read = read_bytes) -> int | None:
 
 def _file(path: str | Path, name: str, color: bool, label: int | None = None) -> Item | Unreadable:
     try:
-        return Item(name, decode(read_bytes(path, what="image", limit=IMAGE_LIMIT), color=color), label)
+        return Item(name, decode(read_bytes(path, what="image", limit=IMAGE_LIMIT_BYTES), color=color), label)
     except InputError as error:
         return Unreadable(name, error.at(path=str(path)))
 
@@ -94,7 +94,7 @@ def _images_below(folder: Path) -> list[Path]:
 
 
 def _lines(path: Path, read: Read) -> list[str]:
-    lines = read_lines(path, what="list of images", limit=LIST_LIMIT, read=read, names=True)
+    lines = read_lines(path, what="list of images", limit=LIST_LIMIT_BYTES, read=read, names=True)
     return [line.strip() for line in lines if line.strip()]
 
 

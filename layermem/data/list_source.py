@@ -25,8 +25,8 @@ from layermem.utils.numbers import parse_float, parse_integer
 from layermem.utils.seeds import generator
 
 LIST = "list of images"
-LIST_LIMIT = 2**30  # bytes of the list
-IMAGE_LIMIT = 2**29  # bytes of an image file
+LIST_LIMIT_BYTES = 2**30  # bytes of the list
+IMAGE_LIMIT_BYTES = 2**29  # bytes of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
 _NUMBER = re.compile(r"\s*[-+]?[0-9]+")
@@ -181,7 +181,7 @@ class ImageListSource:
         """The image at `name`, which `row` lists."""
         file = listed_file(self.param.root_folder + name, self.path)
         try:
-            raw = read_bytes(file, what="image", limit=IMAGE_LIMIT)
+            raw = read_bytes(file, what="image", limit=IMAGE_LIMIT_BYTES)
         except InputError as error:
             what = f"lists '{file}', which cannot be read: {error.what}"
             raise InputError(what, path=str(self.path), line=row.line) from None
@@ -230,11 +230,11 @@ class ImagePairSource(ImageListSource):
 def list_bytes(path: Path, root: str, read: Read, kind: type = int) -> int:
     """The bytes that a list with labels of type `kind` takes, and its first image, or label image, while that is
     decoded; the others are taken to be no larger."""
-    text = read(path, what=LIST, limit=LIST_LIMIT)
+    text = read(path, what=LIST, limit=LIST_LIMIT_BYTES)
     first = next((line for _, _, line in lines_of(text, what=LIST, path=path, names=True) if line.strip()), "")
     row = RowList(path, os.fsencode(first), 1, kind=kind)[0]
     files = [listed_file(root + name, path) for name in (row.name, *(row.labels if kind is str else ()))]
-    decoding = max(decoding_bytes(read_bytes(file, what="image", limit=IMAGE_LIMIT)) for file in files)
+    decoding = max(decoding_bytes(read_bytes(file, what="image", limit=IMAGE_LIMIT_BYTES)) for file in files)
     return len(text) + ROW_BYTES * (text.count(b"\n") + (not text.endswith(b"\n"))) + decoding
 
 
@@ -269,7 +269,7 @@ def read_rows(
     check    a further check of a row
     form     how lines are read
     """
-    return form(path, read(path, what=LIST, limit=LIST_LIMIT), labels, kind=kind, check=check)
+    return form(path, read(path, what=LIST, limit=LIST_LIMIT_BYTES), labels, kind=kind, check=check)
 
 
 def _labels_at_end(words: list[str]) -> int:

@@ -29,7 +29,7 @@ try:
 except ImportError:  # only nets that read an LMDB need it
     lmdb = None  # type: ignore[assignment]
 
-MAP_SIZE = 1 << 40  # limit of a new file, as in Caffe; the file is only as long as its content
+MAP_BYTES = 1 << 40  # limit of a new file, as in Caffe; the file is only as long as its content
 NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP  # errors of file systems without locks
 # By device and inode, which are unique while a file is open: LMDB allows one environment per process and file.
 _environments: OpenDatabases[lmdb.Environment] = OpenDatabases()
@@ -53,7 +53,7 @@ class LmdbSource(DatumSource):
     @contextmanager
     def writing(cls, folder: Path) -> Iterator[Write]:
         try:
-            with closing(lmdb.open(os.fsencode(folder), map_size=MAP_SIZE)) as environment:
+            with closing(lmdb.open(os.fsencode(folder), map_size=MAP_BYTES)) as environment:
 
                 def write(records: list[Record]) -> None:
                     with environment.begin(write=True) as transaction:

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from layermem.data.augment_images import Augmentation
 from layermem.errors import InputError
 from layermem.ops import ByteImages, transformed
-from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.blobs import MESSAGE_LIMIT_BYTES
 from layermem.proto.checks import shape_fault
 from layermem.proto.schema import TRAIN, BlobProto, Message
 from layermem.utils.input_files import Read, read_bytes
@@ -167,7 +167,7 @@ class Windows:
 
 def read_mean(path: Path, read: Read = read_bytes) -> np.ndarray:
     """The mean image [C,H,W] in a binary BlobProto, the format of compute_image_mean; `read` gets its bytes."""
-    raw = read(path, what="mean image", limit=MESSAGE_LIMIT)
+    raw = read(path, what="mean image", limit=MESSAGE_LIMIT_BYTES)
     try:
         blob = BlobProto.FromString(raw)
     except DecodeError as error:

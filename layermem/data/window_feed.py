@@ -32,7 +32,7 @@ import numpy as np
 from layermem.data.feed import Feed, Opening, feed_of
 from layermem.data.images import decode, decoding_bytes, resize
 from layermem.data.layer_files import ResolvePath
-from layermem.data.list_source import IMAGE_LIMIT, LABEL_END, LIST_LIMIT, listed_file
+from layermem.data.list_source import IMAGE_LIMIT_BYTES, LABEL_END, LIST_LIMIT_BYTES, listed_file
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.layers.data import WINDOW_CHANNELS as CHANNELS
@@ -123,7 +123,7 @@ class WindowFeed(Feed):
         listed = read_windows(path, p.fg_threshold, p.bg_threshold, read).images if p.cache_images else []
         cached = sum(check_regular(listed_file(p.root_folder + each.path, path), what="image") for each in listed)
         first = listed_file(p.root_folder + first_image(path, read).path, path)
-        return cached + decoding_bytes(read_bytes(first, what="image", limit=IMAGE_LIMIT))
+        return cached + decoding_bytes(read_bytes(first, what="image", limit=IMAGE_LIMIT_BYTES))
 
     def _check(self, layer: Message) -> None:
         if len(layer.top) != 2:
@@ -205,7 +205,7 @@ class WindowFeed(Feed):
     def _read(self, image: ListedImage) -> bytes:
         path = listed_file(self.param.root_folder + image.path, self.file)
         try:
-            return read_bytes(path, what="image", limit=IMAGE_LIMIT)
+            return read_bytes(path, what="image", limit=IMAGE_LIMIT_BYTES)
         except InputError as error:
             what = f"lists '{path}', which cannot be read: {error.what}"
             raise InputError(what, path=str(self.file), line=image.line) from None
@@ -288,7 +288,7 @@ Line = tuple[int, str]
 
 def _lines(path: Path, read: Read) -> Iterator[Line]:
     """The lines of a window file that are not empty, with their numbers."""
-    raw = read(path, what="window file", limit=LIST_LIMIT)
+    raw = read(path, what="window file", limit=LIST_LIMIT_BYTES)
     lines = lines_of(raw, what="window file", path=path, names=True)
     return ((number, line.strip()) for number, _, line in lines if line.strip())
 

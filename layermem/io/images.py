@@ -28,7 +28,7 @@ Dims = Sequence[int] | npt.NDArray[np.int64]  # height, width
 GRAY_OF_RGB = (0.2125, 0.7154, 0.0721)  # skimage.color.rgb2gray
 BY_SKIMAGE = (1, 3)  # channels
 CROPS = 10  # four corners and the centre, each also mirrored
-IMAGE_LIMIT = 2**30  # bytes of a file
+IMAGE_LIMIT_BYTES = 2**30  # bytes of a file
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
@@ -36,7 +36,7 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:
 
     A gray image is repeated in three channels.  Transparency is dropped.  InputError for a file that is no image.
     """
-    raw = read_bytes(filename, what="image", limit=IMAGE_LIMIT)
+    raw = read_bytes(filename, what="image", limit=IMAGE_LIMIT_BYTES)
     try:
         pixels = decode(raw)
     except InputError as error:

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import CAFFE_VALUE, DX_OVER_DY, Y_OVER_X, Layer, Step, layer
+from layermem.layers.base import CAFFE_VALUE_BYTES, DX_OVER_DY, Y_OVER_X, Layer, Step, layer
 from layermem.proto.schema import TEST
 
 
@@ -45,7 +45,7 @@ class Dropout(Layer):
     @property
     def caffe_state_bytes(self) -> int:
         """Bytes of the mask."""
-        return CAFFE_VALUE * self.bottoms[0].count if self.phase != TEST else 0
+        return CAFFE_VALUE_BYTES * self.bottoms[0].count if self.phase != TEST else 0
 
     def forward(self) -> Step:
         return Step("forward", ("x0",), ("y0",), overlays=(Y_OVER_X,), flops=self.flops)

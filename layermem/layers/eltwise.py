@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import CAFFE_VALUE, Layer, Overlay, Step, layer, roles
+from layermem.layers.base import CAFFE_VALUE_BYTES, Layer, Overlay, Step, layer, roles
 
 OPERATIONS = ("PROD", "SUM", "MAX")  # by their number in EltwiseParameter.EltwiseOp
 
@@ -53,7 +53,7 @@ class Eltwise(Layer):
     @property
     def caffe_state_bytes(self) -> int:
         """Bytes of the index of the bottom that each maximum comes from."""
-        return CAFFE_VALUE * self.tops[0].count if self.record.operation == "MAX" else 0
+        return CAFFE_VALUE_BYTES * self.tops[0].count if self.record.operation == "MAX" else 0
 
     def forward(self) -> Step:
         xs = roles("x", len(self.bottoms))

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer, roles
+from layermem.layers.base import CAFFE_VALUE_BYTES, Layer, Step, Tensor, layer, roles
 
 
 @layer("Embed")
@@ -40,7 +40,7 @@ class Embed(Layer):
     @property
     def caffe_state_bytes(self) -> int:
         """Bytes of the vector of ones by which the gradient of the bias multiplies."""
-        return CAFFE_VALUE * self.bottoms[0].count if self.param.embed_param.bias_term else 0
+        return CAFFE_VALUE_BYTES * self.bottoms[0].count if self.param.embed_param.bias_term else 0
 
     def forward(self) -> Step:
         flops = self.tops[0].count if self.record.bias else 0

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import CAFFE_VALUE, Y_OVER_X, Layer, Step, layer
+from layermem.layers.base import CAFFE_VALUE_BYTES, Y_OVER_X, Layer, Step, layer
 from layermem.proto.schema import FillerParameter
 
 
@@ -43,7 +43,7 @@ class Normalize(Layer):
         """Bytes of the norm of each image or pixel, and of one image as workspace."""
         x = self.bottoms[0]
         norms = x.shape[0] if self.param.norm_param.across_spatial else x.count // x.shape[1]
-        return CAFFE_VALUE * norms + x.nbytes // max(1, x.shape[0])
+        return CAFFE_VALUE_BYTES * norms + x.nbytes // max(1, x.shape[0])
 
     def forward(self) -> Step:
         overlays = (Y_OVER_X,)

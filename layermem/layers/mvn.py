@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from layermem import ops
 from layermem.errors import InputError
 from layermem.layers.activation import elementwise_overlays
-from layermem.layers.base import CAFFE_VALUE, Y_OVER_X, Layer, Step, Tensor, layer
+from layermem.layers.base import CAFFE_VALUE_BYTES, Y_OVER_X, Layer, Step, Tensor, layer
 
 
 @layer("MVN")
@@ -40,7 +40,7 @@ class MVN(Layer):
         """Bytes of a mean and a variance of each map, an intermediate blob, and the ones by which sums multiply."""
         n, c, h, w = self.tops[0].shape
         ones = h * w * (c if self.param.mvn_param.across_channels else 1)
-        return self.tops[0].nbytes + CAFFE_VALUE * (2 * n * c + ones)
+        return self.tops[0].nbytes + CAFFE_VALUE_BYTES * (2 * n * c + ones)
 
     def forward(self) -> Step:
         flops = (6 if self.record.normalize else 2) * self.tops[0].count

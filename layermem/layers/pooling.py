@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from zlib import crc32
 
 from layermem.errors import InputError
-from layermem.layers.base import CAFFE_VALUE, Layer, Message, Step, Tensor, Window, layer, roles
+from layermem.layers.base import CAFFE_VALUE_BYTES, Layer, Message, Step, Tensor, Window, layer, roles
 from layermem.ops import Pool, StochasticPool
 from layermem.proto.schema import TEST
 
@@ -80,7 +80,7 @@ class Pooling(Layer):
     def caffe_state_bytes(self) -> int:
         """Bytes of the index of each maximum, unless a second top holds it."""
         kept = self.param.pooling_param.pool != AVE and len(self.tops) == 1
-        return CAFFE_VALUE * self.tops[0].count if kept else 0
+        return CAFFE_VALUE_BYTES * self.tops[0].count if kept else 0
 
     def _windows(self, p: Message, h: int, w: int) -> tuple[Window, Window]:
         if p.global_pooling:

@@ -25,7 +25,7 @@ from collections.abc import Collection, Sequence
 
 from layermem import ops
 from layermem.errors import InputError
-from layermem.layers.base import CAFFE_VALUE, Layer, Step, Tensor, layer
+from layermem.layers.base import CAFFE_VALUE_BYTES, Layer, Step, Tensor, layer
 
 
 @layer("ROIPooling")
@@ -53,7 +53,7 @@ class ROIPooling(Layer):
     @property
     def caffe_state_bytes(self) -> int:
         """Bytes of the index of the maximum of each output."""
-        return CAFFE_VALUE * self.tops[0].count
+        return CAFFE_VALUE_BYTES * self.tops[0].count
 
     def forward(self) -> Step:
         pixels = self.bottoms[0].shape[2] * self.bottoms[0].shape[3]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from layermem.errors import InputError
 from layermem.proto.text import decode
-from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, read_bytes
 
 
 class PlacedGlob(str):
@@ -64,7 +64,7 @@ EARLIER_WORDS = {"stage": "segment-ends"}
 
 def read_hints(path: str | Path) -> Hints:
     """The hints in the file at `path`; InputError, with the line, for an unknown word or one without globs."""
-    text = decode(read_bytes(path, what="hints file", limit=TEXT_LIMIT), str(path), what="hints file")
+    text = decode(read_bytes(path, what="hints file", limit=TEXT_LIMIT_BYTES), str(path), what="hints file")
     found: dict[str, tuple[str, ...]] = dict.fromkeys(WORDS.values(), ())
     for number, line in enumerate(text.splitlines(), start=1):
         word, *globs = line.partition("#")[0].split() or [""]

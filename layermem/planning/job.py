@@ -30,7 +30,7 @@ from layermem.planning.strategies import get_strategy
 from layermem.proto.text import decode
 from layermem.schedule.arena_planner import ArenaPlanner
 from layermem.utils.files import PathName, check_path
-from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, read_bytes
 from layermem.utils.units import aligned, bytes_of
 
 Budget = Annotated[int | float | str | None, "checked by bytes_of"]  # as users write it; None is no limit
@@ -209,7 +209,7 @@ class Job:
         if isinstance(plan, Plan):
             return self._in_slices_of(plan.slices, None).with_fingerprint(plan.fingerprint), plan
         check_path(plan, "saved plan")
-        text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT), str(plan), what="plan")
+        text = decode(read_bytes(plan, what="plan", limit=TEXT_LIMIT_BYTES), str(plan), what="plan")
         job = self._in_slices_of(saved_slices(text), str(plan)).with_fingerprint(saved_fingerprint(text))
         saved = Plan.from_json(text, job.graphs[0], str(plan))
         if saved.spill and self.costs.spill is None and self.hints.host_budget_bytes == 0:

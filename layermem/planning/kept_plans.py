@@ -35,9 +35,9 @@ from layermem.utils.input_files import read_bytes
 
 ENDING = ".plans"
 MOST_PLANS, MOST_BUDGETS = 256, 1024  # of a file
-FILE_LIMIT = 2**23  # bytes of a file
-TEXT_LIMIT = 2**25  # bytes of its text, half of them for plans
-FOLDER_LIMIT = 2**26  # bytes of all files; beyond it the oldest are removed
+FILE_LIMIT_BYTES = 2**23  # bytes of a file
+TEXT_LIMIT_BYTES = 2**25  # bytes of its text, half of them for plans
+FOLDER_LIMIT_BYTES = 2**26  # bytes of all files; beyond it the oldest are removed
 PACKAGES = ("graph", "planning", "schedule")  # whose sources determine plans, with the native module
 FASTER = 1.0002  # times a kept plan's seconds: it replaces a plan that takes longer
 
@@ -126,7 +126,9 @@ class KeptPlans:
         """Add what the file has."""
         with suppress(OSError, InputError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
             inflate = zlib.decompressobj()
-            text = inflate.decompress(read_bytes(self.path, what="cache of plans", limit=FILE_LIMIT), TEXT_LIMIT)
+            text = inflate.decompress(
+                read_bytes(self.path, what="cache of plans", limit=FILE_LIMIT_BYTES), TEXT_LIMIT_BYTES
+            )
             saved = json.loads(text)
             budgets = [int(budget) for budget in saved["budgets"]]
             plans = [
@@ -163,12 +165,12 @@ class KeptPlans:
         self.wrong.add(plan)
 
     def _insert(self, plan: KeptPlan) -> None:
-        is_unfit = plan in self.wrong or len(plan.text) > TEXT_LIMIT // 2
+        is_unfit = plan in self.wrong or len(plan.text) > TEXT_LIMIT_BYTES // 2
         if is_unfit or any(other.is_as_good(plan) for other in self.plans):
             return
         self.plans = [other for other in self.plans if not plan.is_as_good(other)]
         insort(self.plans, plan, key=lambda each: each.numbers)
-        while len(self.plans) > MOST_PLANS or sum(len(each.text) for each in self.plans) > TEXT_LIMIT // 2:
+        while len(self.plans) > MOST_PLANS or sum(len(each.text) for each in self.plans) > TEXT_LIMIT_BYTES // 2:
             # Omit the one that gains least over the next smaller one.
             gains = [smaller.seconds - larger.seconds for smaller, larger in zip(self.plans, self.plans[1:])]
             del self.plans[1 + gains.index(min(gains))]
@@ -190,7 +192,7 @@ def _place(kept: KeptPlan, attempt: Attempt) -> Attempt:
 
 def _remove_oldest(folder: Path) -> None:
     files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in folder.glob(f"*{ENDING}"))
-    excess = sum(size for _, size, _ in files) - FOLDER_LIMIT
+    excess = sum(size for _, size, _ in files) - FOLDER_LIMIT_BYTES
     for _, size, file in files[:-1]:
         if excess <= 0:
             break

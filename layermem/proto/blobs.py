@@ -25,7 +25,7 @@ from layermem.utils.open_file import OpenFile
 
 Array = npt.NDArray[np.float32]
 
-MESSAGE_LIMIT = 2**31 - 1  # bytes of one protobuf message
+MESSAGE_LIMIT_BYTES = 2**31 - 1  # bytes of one protobuf message
 _OLD_EXTENTS = ("num", "channels", "height", "width")
 _DATA, _DOUBLES = (BlobProto.DESCRIPTOR.fields_by_name[name].number for name in ("data", "double_data"))
 _ARRAYS = tuple(BlobProto.DESCRIPTOR.fields_by_name[name].number for name in AS_BYTES)
@@ -129,7 +129,7 @@ def _as_float(values: npt.NDArray[Any]) -> Array:
 
 def read_blob(path: str | PathLike[str], read: Read = read_bytes) -> Array:
     """Read the array in a .binaryproto file, such as a mean image: [1,C,H,W] or [C,H,W]; `read` gets its bytes."""
-    raw = read(path, what="binaryproto", limit=MESSAGE_LIMIT)
+    raw = read(path, what="binaryproto", limit=MESSAGE_LIMIT_BYTES)
     try:
         try:
             return array_from_fast(FastBlobProto.FromString(raw))

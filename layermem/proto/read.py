@@ -26,7 +26,7 @@ from layermem.proto.remedy import expected_value
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.upgrade import Lines, upgrade_net, upgrade_solver
 from layermem.utils.files import check_path
-from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, read_bytes
 from layermem.utils.open_file import Files
 from layermem.utils.similar import did_you_mean
 from layermem.utils.steps import report_step
@@ -89,7 +89,7 @@ def read_net(path: str | PathLike[str], files: Files | None = None) -> NetFile:
     files   the files of the solver that names it
     """
     files = files or Files()
-    raw = files.read_bytes(path, what="prototxt net", limit=TEXT_LIMIT)
+    raw = files.read_bytes(path, what="prototxt net", limit=TEXT_LIMIT_BYTES)
     net = replace(read_net_text(text_file.decode(raw, str(path), what="prototxt net"), str(path)), files=files)
     report_step("read %s: %d layers, of all phases", path, len(net.message.layer))
     return net
@@ -116,7 +116,7 @@ def net_of_message(message: Message, path: str = "<message>", lines: Sequence[in
 def read_solver(path: str | PathLike[str], changes: Sequence[str] = ()) -> SolverFile:
     """Read the solver in a prototxt file, in the current format, with the fields of `changes`: "base_lr=0.001"."""
     check_path(path, "prototxt solver")
-    raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT)
+    raw = read_bytes(path, what="prototxt solver", limit=TEXT_LIMIT_BYTES)
     solver = read_solver_text(text_file.decode(raw, str(path), what="prototxt solver"), str(path), changes)
     report_step("read %s: a solver", path)
     return solver

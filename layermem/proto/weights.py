@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
 from layermem.proto.blobs import (
-    MESSAGE_LIMIT,
+    MESSAGE_LIMIT_BYTES,
     Array,
     Blob,
     LazyBlob,
@@ -136,7 +136,7 @@ def read_weights(path: str | PathLike[str]) -> Weights[Array]:
 
 
 def _read_binary(file: OpenFile) -> Weights[Array]:
-    raw = file.content(MESSAGE_LIMIT)
+    raw = file.content(MESSAGE_LIMIT_BYTES)
     try:
         return _weights_of(raw)
     except InputError as error:
@@ -212,7 +212,7 @@ def _find_blobs(file: OpenFile) -> Weights[Blob] | None:
     layers: list[tuple[str, str, list[Blob]]] = []
     reader = file.reader()
     try:
-        for layer in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT else 0):
+        for layer in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT_BYTES else 0):
             if layer.number not in (_LAYER, _OLD_LAYER) or layer.kind != LENGTH:
                 continue
             name, kind, blobs = _find_layer(file, reader, layer)
@@ -243,10 +243,10 @@ def _find_layer(file: OpenFile, reader: BinaryIO, layer: WireField) -> tuple[str
 
 
 def _refuse_beyond_limit(size: int) -> None:
-    if size > MESSAGE_LIMIT:
+    if size > MESSAGE_LIMIT_BYTES:
         raise InputError(
             f"cannot be written: the weights take {format_bytes(size)}, above the limit of a binary .caffemodel, "
-            f"{format_bytes(MESSAGE_LIMIT)}; use HDF5 (.caffemodel.h5)"
+            f"{format_bytes(MESSAGE_LIMIT_BYTES)}; use HDF5 (.caffemodel.h5)"
         )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.proto import weights_hdf5
-from layermem.proto.blobs import MESSAGE_LIMIT, Blob
+from layermem.proto.blobs import MESSAGE_LIMIT_BYTES, Blob
 from layermem.proto.schema import Message
 from layermem.proto.weights import FileLayers, Weights, open_weights, weights_content
 from layermem.solver.checks import LARGEST_RATE
@@ -38,7 +38,7 @@ from layermem.solver.loss_scale import SavedScale, is_saved_scale
 from layermem.solver.rules import rule_of
 from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils import files
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, exists, read_bytes
 from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
@@ -178,10 +178,11 @@ def check_size(net: Net, param: Message) -> None:
         rule_of(param).history_count
         * sum(4 * owned.param.tensor.count for owned in net.params.values() if not owned.param.carried),
     )
-    if param.snapshot_format != HDF5 and largest > MESSAGE_LIMIT:
+    if param.snapshot_format != HDF5 and largest > MESSAGE_LIMIT_BYTES:
         raise InputError(
             f"cannot be saved: its snapshot takes {format_bytes(largest)}, above the limit of the binary format, "
-            f"{format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5, or snapshot: 0 and snapshot_after_train: false",
+            f"{format_bytes(MESSAGE_LIMIT_BYTES)}; set snapshot_format: HDF5, or snapshot: 0 and "
+            "snapshot_after_train: false",
             path=str(net.path),
         )
 
@@ -198,10 +199,11 @@ def check_names(net: Net, param: Message) -> None:
 
 def check_states_size(nbytes: int, net: Net) -> None:
     """Raise InputError if the states of layers would exceed the limit of the JSON file."""
-    if nbytes * 4 / 3 > TEXT_LIMIT / 2:
+    if nbytes * 4 / 3 > TEXT_LIMIT_BYTES / 2:
         raise InputError(
             f"cannot be saved: the states of its layers take {format_bytes(nbytes)}, above the limit of a snapshot, "
-            f"{format_bytes(TEXT_LIMIT * 3 // 8)}; use a smaller batch, or snapshot: 0 and snapshot_after_train: false",
+            f"{format_bytes(TEXT_LIMIT_BYTES * 3 // 8)}; use a smaller batch, or snapshot: 0 and "
+            "snapshot_after_train: false",
             path=str(net.path),
         )
 
@@ -286,7 +288,7 @@ def newest_snapshot(prefix: str) -> tuple[Snapshot | None, list[str]]:
 def _read_extra(path: str, state_path: str, state: SolverStateData) -> SavedExtra | None:
     if not exists(path):
         return None
-    raw = read_bytes(path, what="solver state's JSON file", limit=TEXT_LIMIT)
+    raw = read_bytes(path, what="solver state's JSON file", limit=TEXT_LIMIT_BYTES)
     try:
         extra = json.loads(raw)
         fault = _fault(extra)

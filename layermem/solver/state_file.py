@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from layermem.errors import InputError
 from layermem.proto.blobs import (
-    MESSAGE_LIMIT,
+    MESSAGE_LIMIT_BYTES,
     Blob,
     NotPacked,
     array_from_fast,
@@ -62,10 +62,10 @@ def state_content(path: str | PathLike[str], state: SolverStateData) -> Callable
     if fspath(path).endswith(".h5"):
         return lambda handle: _write_hdf5(handle, state)
     size = sum(4 * blob.size for blob in state.history)
-    if size > MESSAGE_LIMIT:
+    if size > MESSAGE_LIMIT_BYTES:
         raise InputError(
             f"cannot be written: the optimizer state takes {format_bytes(size)}, above the limit of a binary "
-            f".solverstate, {format_bytes(MESSAGE_LIMIT)}; set snapshot_format: HDF5",
+            f".solverstate, {format_bytes(MESSAGE_LIMIT_BYTES)}; set snapshot_format: HDF5",
             path=fspath(path),
         )
     return lambda handle: _write_binary(handle, state)
@@ -80,7 +80,7 @@ def read_state(path: str | PathLike[str]) -> SolverStateData:
     try:
         if is_hdf5(file):
             return _check(_read_hdf5(file))
-        return _check(_find_binary(file) or _read_binary(file.content(MESSAGE_LIMIT)))
+        return _check(_find_binary(file) or _read_binary(file.content(MESSAGE_LIMIT_BYTES)))
     except InputError as error:
         raise error.at(path=file.path) from None
 
@@ -112,7 +112,7 @@ def _find_binary(file: OpenFile) -> SolverStateData | None:
     head, history = b"", []
     reader = file.reader()
     try:
-        for each in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT else 0):
+        for each in fields(reader, 0, file.size if file.size <= MESSAGE_LIMIT_BYTES else 0):
             if each.number == _HISTORY and each.kind == LENGTH:
                 history.append(find_blob(file, reader, each.start, each.stop))
             else:

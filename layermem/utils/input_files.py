@@ -22,8 +22,8 @@ from layermem.utils.units import format_bytes
 
 Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
-TEXT_LIMIT = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
-LINE_LIMIT = 2**20  # bytes of a line of a list
+TEXT_LIMIT_BYTES = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
+LINE_LIMIT_BYTES = 2**20  # bytes of a line of a list
 PIPE_LIMIT_BYTES = 2**31  # those of the largest message that protobuf reads
 PIPE_SECONDS = 10.0
 CHUNK_BYTES = 1 << 20
@@ -137,18 +137,18 @@ def read_whole(path: PathName, descriptor: int, size: int, *, what: str, limit: 
 
 
 def read_lines(
-    path: PathName, *, what: str, limit: int = TEXT_LIMIT, read: Read = read_bytes, names: bool = False
+    path: PathName, *, what: str, limit: int = TEXT_LIMIT_BYTES, read: Read = read_bytes, names: bool = False
 ) -> list[str]:
     """Return the lines of a UTF-8 text file without their ends; `read` gets its bytes.
 
     names   the lines hold names of files, which may be of any bytes, and are decoded as the system's names are
     """
     raw = read(path, what=what, limit=limit)
-    return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT, names=names)]
+    return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT_BYTES, names=names)]
 
 
 def lines_of(
-    raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT, names: bool = False
+    raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT_BYTES, names: bool = False
 ) -> Iterator[tuple[int, int, str]]:
     """Yield number, start in bytes, and text without its end of each line of UTF-8 text, or of `names` as in
     read_lines; InputError for a line of more than `limit` bytes."""

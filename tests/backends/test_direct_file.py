@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.arena import DIRECT_BYTES, Arena
-from layermem.backends.direct_file import BLOCK, PIECE_BYTES, DirectFile, whole_blocks
+from layermem.backends.direct_file import BLOCK_BYTES, PIECE_BYTES, DirectFile, whole_blocks
 
 NBYTES = 4 * PIECE_BYTES
 
@@ -35,15 +35,18 @@ def direct_arena(folder):
     return arena
 
 
-@pytest.mark.parametrize("begin, end", [(0, BLOCK), (1, BLOCK), (256, 3 * BLOCK + 512), (BLOCK, BLOCK), (100, 200)])
+@pytest.mark.parametrize(
+    "begin, end",
+    [(0, BLOCK_BYTES), (1, BLOCK_BYTES), (256, 3 * BLOCK_BYTES + 512), (BLOCK_BYTES, BLOCK_BYTES), (100, 200)],
+)
 def test_whole_blocks_lie_within_a_range(begin, end):
     first, last = whole_blocks(begin, end)
-    inside = [at for at in range(0, end, BLOCK) if begin <= at and at + BLOCK <= end]
-    assert [*range(first, last, BLOCK)] == inside and first % BLOCK == last % BLOCK == 0
+    inside = [at for at in range(0, end, BLOCK_BYTES) if begin <= at and at + BLOCK_BYTES <= end]
+    assert [*range(first, last, BLOCK_BYTES)] == inside and first % BLOCK_BYTES == last % BLOCK_BYTES == 0
 
 
-@pytest.mark.parametrize("offset", [0, 256, BLOCK, 3 * BLOCK - 256])
-@pytest.mark.parametrize("count", [100, DIRECT_BYTES, DIRECT_BYTES + 2 * BLOCK, 2 * PIECE_BYTES + 1000])
+@pytest.mark.parametrize("offset", [0, 256, BLOCK_BYTES, 3 * BLOCK_BYTES - 256])
+@pytest.mark.parametrize("count", [100, DIRECT_BYTES, DIRECT_BYTES + 2 * BLOCK_BYTES, 2 * PIECE_BYTES + 1000])
 def test_what_is_stored_is_what_the_mapping_reads_and_nothing_beside_it(tmp_path, writes, offset, count):
     arena, values = direct_arena(tmp_path), random_bytes(count)
     arena.bytes[:] = 7
@@ -52,7 +55,7 @@ def test_what_is_stored_is_what_the_mapping_reads_and_nothing_beside_it(tmp_path
     assert (arena.bytes[:offset] == 7).all() and (arena.bytes[offset + count :] == 7).all()
     first, last = whole_blocks(offset, offset + count)
     assert sum(size for _, size in writes) == (last - first if last - first >= DIRECT_BYTES else 0)
-    assert all(at % BLOCK == size % BLOCK == 0 for at, size in writes)
+    assert all(at % BLOCK_BYTES == size % BLOCK_BYTES == 0 for at, size in writes)
 
 
 def test_a_later_store_replaces_what_the_mapping_has_read_and_written(tmp_path):
@@ -66,7 +69,7 @@ def test_a_later_store_replaces_what_the_mapping_has_read_and_written(tmp_path):
 
 def test_a_write_that_is_cut_short_goes_on(tmp_path, monkeypatch):
     arena, values, plain = direct_arena(tmp_path), random_bytes(DIRECT_BYTES), os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: plain(descriptor, data[:BLOCK], at))
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: plain(descriptor, data[:BLOCK_BYTES], at))
     arena.store(0, values)
     np.testing.assert_array_equal(arena.span(0, len(values)), values)
 

@@ -198,7 +198,7 @@ def test_the_cache_is_bounded_and_may_be_missing(job, folder, monkeypatch):
         kept(job).add(number, larger)
     assert len(kept(job).plans) == 5 and kept(job).budgets == [*range(3, 10)]
     assert min(plan.arena_bytes for plan in kept(job).plans) == program.arena_bytes
-    monkeypatch.setattr(kept_plans, "FOLDER_LIMIT", kept(job).path.stat().st_size + 1)
+    monkeypatch.setattr(kept_plans, "FOLDER_LIMIT_BYTES", kept(job).path.stat().st_size + 1)
     kept(job, get_strategy("auto")).add(1, program)
     assert [*folder.glob("*.plans")] == [kept(job, get_strategy("auto")).path]
     monkeypatch.setenv("LAYERMEM_CACHE", "/dev/null")

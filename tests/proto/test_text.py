@@ -9,7 +9,7 @@ from layermem.errors import InputError
 from layermem.proto import read_net, read_solver
 from layermem.proto.read import read_net_text
 from layermem.proto.text import decode
-from layermem.utils.input_files import TEXT_LIMIT, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, read_bytes
 
 NET = """name: "tiny"
 layer {
@@ -82,7 +82,7 @@ def test_a_byte_order_mark_is_no_part_of_the_net():
 def test_a_device_is_not_read():
     error = refusal(lambda: read_bytes("/dev/zero", what="prototxt net", limit=2**20))
     assert str(error) == "/dev/zero: is a device; save the prototxt net in a regular file"
-    assert TEXT_LIMIT == 64 * 2**20
+    assert TEXT_LIMIT_BYTES == 64 * 2**20
 
 
 # -- texts that are made to be expensive -----------------------------------------------------------------------

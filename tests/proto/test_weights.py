@@ -185,7 +185,7 @@ def test_a_binary_file_beyond_two_gibibytes_is_refused_before_a_byte_is_written(
         f"{path}: cannot be written: the weights take 2.00 GiB, above the limit of a binary .caffemodel, 2.00 GiB;"
         " use HDF5 (.caffemodel.h5)"
     )
-    monkeypatch.setattr(weights_module, "MESSAGE_LIMIT", 100)  # floats that fit, with names that do not
+    monkeypatch.setattr(weights_module, "MESSAGE_LIMIT_BYTES", 100)  # floats that fit, with names that do not
     with pytest.raises(InputError, match="use HDF5"):
         write_weights(path, "n" * 90, {"a": ("InnerProduct", [np.zeros(20)])})
     assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1

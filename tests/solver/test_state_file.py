@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
-from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.blobs import MESSAGE_LIMIT_BYTES
 from layermem.proto.weights import write_weights
 from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils.files import write_atomically
@@ -71,7 +71,7 @@ def test_weights_are_recognized(tmp_path, suffix):
 
 
 def test_a_binary_state_beyond_its_limit_is_refused_before_it_is_written(tmp_path):
-    blob = np.broadcast_to(np.float32(0), (MESSAGE_LIMIT // 4 + 1,))
+    blob = np.broadcast_to(np.float32(0), (MESSAGE_LIMIT_BYTES // 4 + 1,))
     with pytest.raises(InputError, match=r"above the limit of a binary .solverstate, 2.00 GiB; set snapshot_format"):
         state_content(tmp_path / "big.solverstate", replace(STATE, history=[blob]))
 

@@ -22,7 +22,7 @@ from layermem.proto.weights import read_weights
 from layermem.solver.snapshot import check_prefix, read_snapshot
 from layermem.solver.state_file import read_state
 from layermem.utils import input_files
-from layermem.utils.input_files import LINE_LIMIT, files_below, read_bytes, read_lines
+from layermem.utils.input_files import LINE_LIMIT_BYTES, files_below, read_bytes, read_lines
 from layermem.utils.open_file import OpenFile
 from tests.data.makers import layer
 
@@ -118,7 +118,7 @@ def test_a_label_beyond_32_bits_is_named_with_its_line(label, tmp_path):
 
 
 def test_a_line_of_a_list_is_no_longer_than_a_mebibyte(tmp_path):
-    rows = "a" * (LINE_LIMIT - 2) + " 1\n"
+    rows = "a" * (LINE_LIMIT_BYTES - 2) + " 1\n"
     assert image_list(tmp_path, rows).length == 1
     with pytest.raises(
         InputError, match=r"has a line of 1\.00 MiB, above the limit of 1\.00 MiB; give a list of"

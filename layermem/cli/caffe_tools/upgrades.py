@@ -19,10 +19,10 @@ from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.text import caffe_text, decode, parse
 from layermem.proto.upgrade import upgrade_net, upgrade_solver_type
 from layermem.utils.files import write_atomically
-from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.input_files import TEXT_LIMIT_BYTES, exists, read_bytes
 
 UNREADABLE = 2  # exit code, of a file that is there
-MESSAGE_LIMIT = 2**31  # bytes
+MESSAGE_LIMIT_BYTES = 2**31  # bytes
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Upgrade:
 def _read_text(kind: Callable[[], Message]) -> Callable[[str], Message]:
     def read(path: str) -> Message:
         message = kind()
-        text = decode(read_bytes(path, what="prototxt", limit=TEXT_LIMIT), path, what="prototxt")
+        text = decode(read_bytes(path, what="prototxt", limit=TEXT_LIMIT_BYTES), path, what="prototxt")
         for unread in parse(text, message, path).unread.values():  # what is rewritten must lose nothing
             raise unread[0].error
         return message
@@ -70,7 +70,7 @@ def _read_text(kind: Callable[[], Message]) -> Callable[[str], Message]:
 
 def _read_binary(path: str) -> Message:
     try:
-        return NetParameter.FromString(read_bytes(path, what="weight file", limit=MESSAGE_LIMIT))
+        return NetParameter.FromString(read_bytes(path, what="weight file", limit=MESSAGE_LIMIT_BYTES))
     except DecodeError as error:
         raise InputError(f"is no weight file ({error}); give another file", path=path) from None
 

@@ -24,7 +24,7 @@ from layermem.integrations.onnx.graph import OPSET, Array, Graph, Piece, Shape
 from layermem.integrations.onnx.library import onnx_library
 from layermem.integrations.onnx.registry import EXPORTERS, REFUSED
 from layermem.layers.data import FEEDS
-from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.blobs import MESSAGE_LIMIT_BYTES
 from layermem.proto.schema import PHASES
 from layermem.proto.weights import Weights, open_weights
 from layermem.solver.parameters import match_weights
@@ -86,10 +86,10 @@ def check_phase(net: graph_net.Net) -> None:
 def write_model(path: str | Path, model: Any) -> None:
     """Check `model` and write it atomically."""
     size = model.ByteSize()
-    if size > MESSAGE_LIMIT:
+    if size > MESSAGE_LIMIT_BYTES:
         raise InputError(
             f"cannot be written: the model takes {format_bytes(size)}, above the limit of an ONNX file, "
-            f"{format_bytes(MESSAGE_LIMIT)}; use fewer or smaller layers",
+            f"{format_bytes(MESSAGE_LIMIT_BYTES)}; use fewer or smaller layers",
             path=str(path),
         )
     write_atomically(path, model.SerializeToString())
@@ -118,7 +118,7 @@ def export_model(net: graph_net.Net, values: Mapping[str, Array], *, any_batch: 
     model = onnx.helper.make_model(
         made, producer_name="layermem", ir_version=IR_VERSION, opset_imports=[onnx.helper.make_opsetid("", OPSET)]
     )
-    if model.ByteSize() <= MESSAGE_LIMIT:
+    if model.ByteSize() <= MESSAGE_LIMIT_BYTES:
         onnx.checker.check_model(model, full_check=True)
     return Exported(model, notes)
 

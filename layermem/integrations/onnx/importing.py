@@ -28,7 +28,7 @@ from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter
 from layermem.integrations.onnx.node import IMPORTERS, Model, Node, located
 from layermem.layers.base import Tensor
 from layermem.ops.base import MAX_COUNT
-from layermem.proto.blobs import MESSAGE_LIMIT
+from layermem.proto.blobs import MESSAGE_LIMIT_BYTES
 from layermem.proto.schema import Message
 from layermem.proto.weights import weights_content
 from layermem.utils.files import write_together
@@ -72,7 +72,7 @@ def load(path: str | Path, *, batch: int | None = None, inputs: Mapping[str, Seq
     InputError for a node that Caffe's layers cannot express, with its name and the reason.
     """
     onnx, where = onnx_library(), str(path)
-    raw = read_bytes(where, what="ONNX model (.onnx)", limit=MESSAGE_LIMIT)
+    raw = read_bytes(where, what="ONNX model (.onnx)", limit=MESSAGE_LIMIT_BYTES)
     try:
         model = onnx.ModelProto.FromString(raw)
     except (DecodeError, UnicodeDecodeError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layermem.backends.arena import PAGE, POISON, UNTOUCHED, WORD, Arena, axes_of_caffe
+from layermem.backends.arena import PAGE, POISON, UNTOUCHED, WORD_BYTES, Arena, axes_of_caffe
 from layermem.backends.cuda.driver.context import Array, Driver
 from layermem.ops import Tensor
 
@@ -39,7 +39,7 @@ class CudaArena(Arena):
         self.driver, self.nbytes = driver, nbytes
         self.guard_bytes = PAGE if poison else 0  # a run for results allocates only its budget
         self._allocation = driver.allocate(nbytes + self.guard_bytes)
-        driver.fill_words(self.address, UNTOUCHED, (nbytes + self.guard_bytes) // WORD)
+        driver.fill_words(self.address, UNTOUCHED, (nbytes + self.guard_bytes) // WORD_BYTES)
 
     @property
     def address(self) -> int:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layermem.backends.arena import POISON, UNTOUCHED, WORD
+from layermem.backends.arena import POISON, UNTOUCHED, WORD_BYTES
 from layermem.backends.cuda import CudaDevice
 from layermem.distributed.loopback import Loopback, run_ranks
 from layermem.distributed.ranks import Ranks
@@ -55,11 +55,11 @@ def train(job: dict, ranks: Ranks, device: CudaDevice, transport: Loopback, fold
     runner = Runner(program, device, context, poison=poison)
     parameters, feeds = Parameters(nets.all, runner, 0), Feeds(nets.all, 7)
     parameters.fill(7)
-    host, words = runner.host.bytes, program.host_bytes // WORD
+    host, words = runner.host.bytes, program.host_bytes // WORD_BYTES
     mark = np.uint32(POISON * 0x01010101 if poison else UNTOUCHED)
-    free = np.ones(program.host_bytes // WORD, bool)  # but for what is there between steps
+    free = np.ones(program.host_bytes // WORD_BYTES, bool)  # but for what is there between steps
     for name, offset in program.persistent.host.items():
-        free[offset // WORD : (offset + sum(b.nbytes for b in runner._bands[name])) // WORD] = False
+        free[offset // WORD_BYTES : (offset + sum(b.nbytes for b in runner._bands[name])) // WORD_BYTES] = False
     host.view(np.uint32)[:words][free] = mark
     try:
         for iteration in range(ITERATIONS):
