@@ -41,16 +41,7 @@ LAYERS = (
     {"__init__", "__main__"},
 )
 # Modules of planning that make programs: they use what schedules and checks a plan.
-PIPELINE = {
-    "attempt",
-    "budget_search",
-    "fusion_search",
-    "job",
-    "joined_updates",
-    "kept_plans",
-    "pipeline",
-    "slice_search",
-}
+PIPELINE = {"budget_search", "fusion_search", "job", "joined_updates", "kept_plans", "pipeline", "slice_search"}
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Names that are only known at run time; each reads modules of its own package.

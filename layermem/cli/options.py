@@ -128,9 +128,7 @@ def _add_shapes(parser: Options) -> None:
 
 def add_allow_python(parser: Options) -> None:
     parser.add_argument(
-        "--allow-python",
-        action="store_true",
-        help="import and run the classes of Python layers: code that may do all that you may",
+        "--allow-python", action="store_true", help="import and run the classes of Python layers, with your permissions"
     )
 
 
@@ -228,7 +226,7 @@ def _add_slices(parser: Options) -> None:
     parser.add_argument(
         "--split-weights",
         metavar="LAYER/N",
-        help="have the weights of inner products in bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
+        help="split the weights of inner products into bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
         "plan (default: auto with --slices auto, else off)",
     )
 

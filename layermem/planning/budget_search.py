@@ -4,9 +4,9 @@ A strategy counts live bytes.  When placed, its plan may need a few more; then a
 
     request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
              before these a step of a fixed ladder of budgets below, if that is nearer;
-             then halfway between that and the last request that failed, while a faster program may lie there.  A
-             strategy meets requests that are too small with its smallest plan: if that is what fitted, the search goes
-             on above the bytes of that plan
+             then halfway between that and the last request that failed, while a faster program may lie there.  Where
+             a request is too small, the strategy returns its smallest plan: if that one fits, the search goes on above
+             its bytes
 
 Requests at least a step of a fixed ladder of budgets below the budget are rungs of it: neighbouring budgets try the
 same plans, so that more bytes do not lead to worse ones.

@@ -123,7 +123,7 @@ class Blob:
         return self.shape[index] if index < len(self.shape) else 1
 
     def show(self, parameter: HasArrays) -> None:
-        """Let data and diff be those of `parameter` outside of methods, unless they are those of another one."""
+        """Outside of methods, data and diff are from now on the arrays of `parameter`, the first that is given."""
         self._shown = self._shown or parameter
 
     def _array(self, kind: str) -> Array:
