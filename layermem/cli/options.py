@@ -226,8 +226,8 @@ def _add_slices(parser: Options) -> None:
     parser.add_argument(
         "--split-weights",
         metavar="LAYER/N",
-        help="split the weights of inner products into bands of rows: fc6/8,fc7/4, off, or auto: those with the fastest "
-        "plan (default: auto with --slices auto, else off)",
+        help="split the weights of inner products into bands of rows: fc6/8,fc7/4, off, or auto: those with the "
+        "fastest plan (default: auto with --slices auto, else off)",
     )
 
 
