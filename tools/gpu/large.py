@@ -42,7 +42,7 @@ from layermem.backends.cuda.support.launch import Launch, ceil_div
 from layermem.backends.cuda.support.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
-from tests.cases import first_layer
+from tests.cases.fused import first_layer
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
 from tools.gpu.whole_numbers import Gpu, Operands, Places, said

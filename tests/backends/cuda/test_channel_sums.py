@@ -17,13 +17,12 @@ from layermem.backends.cuda.support.channel_sums import (
 from layermem.backends.cuda.support.launch import THREADS, Launch
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory
+from tests.cases.inner_product import WIDE_SUMS
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 
-WIDE = [(128 * 56 * 56, 256), (128 * 112 * 112, 64), (64 * 224 * 224, 64), (128 * 7 * 7, 2048), (10_000_000, 1)]
 
-
-@pytest.mark.parametrize("rows, columns", WIDE)
+@pytest.mark.parametrize("rows, columns", WIDE_SUMS)
 def test_a_sum_over_many_rows_has_blocks_for_eight_on_each_multiprocessor(rows, columns):
     at = Columns(rows, columns)
     assert BLOCKS <= at.across * at.parts < 1.1 * BLOCKS

@@ -14,7 +14,7 @@ from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue,
 from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import Memory, kernel_names
-from tests.cases import FUSED, first_layer, problem_of
+from tests.cases.fused import FUSED, first_layer, problem_of
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 from tests.emulator.hosts import Packed

@@ -23,7 +23,7 @@ from layermem.backends.cuda.products.implicit_gemm import conv_fprop
 from layermem.backends.cuda.products.wgrad import Frames, Split, conv_wgrad, conv_wgrad_workspace_bytes, split_of
 from layermem.ops import ConvProblem, Tensor, Window
 from tests.backends.cuda.harness import Case, Memory, Way, layer_of
-from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases.convolution import CONV_EDGES, LONG_IMAGES, PRECISION_BOUNDS, TILED_CHANNELS, TILED_IMAGES, edge_case
 from tests.emulator import emulate
 
 
@@ -43,7 +43,7 @@ def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
     Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
+@pytest.mark.parametrize("channels, outputs", TILED_CHANNELS)
 def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     shape = (3, channels, 9, 8)
     layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
@@ -58,7 +58,7 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ENGINES)
-@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
+@pytest.mark.parametrize("channels, outputs", TILED_CHANNELS)
 def test_frames_have_the_bits_of_images_in_order(channels, outputs, precision, rng, monkeypatch):
     """In every tile, with images two frames apart and maps one; splits end within items."""
     items, frames = 2, 3
@@ -93,7 +93,7 @@ def test_frames_have_the_bits_of_images_in_order(channels, outputs, precision, r
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
-@pytest.mark.parametrize("shape", [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)])
+@pytest.mark.parametrize("shape", LONG_IMAGES)
 def test_an_image_may_be_long(shape, precision, rng):
     """Below 2^14 pixels a side a place is a pair in one register; beyond, kernels that copy four bytes at once run."""
     window = f"kernel_h: {min(3, shape[2])} kernel_w: {min(3, shape[3])}"
@@ -228,10 +228,7 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
 
 
 @pytest.mark.samples(8)
-@pytest.mark.parametrize(
-    "shape, precision",
-    [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 40, 18, 18), each) for each in ("tf32", "bf16"))],
-)
+@pytest.mark.parametrize("shape, precision", TILED_IMAGES)
 def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatch):
     layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
     xs, ws = filled(rng, layer, shape)

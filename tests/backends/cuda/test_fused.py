@@ -12,7 +12,10 @@ from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.layers import Layer
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.backends.cuda.masked_dgrad import masked_dgrad
-from tests.cases import FUSED, PRECISION_BOUNDS, RELU_EDGES, edge_case
+from tests.cases.activation import ELEMENTWISE, FEW
+from tests.cases.convolution import PRECISION_BOUNDS, RELU_EDGES, edge_case
+from tests.cases.fused import FUSED
+from tests.cases.normalization import NORM_SHAPES
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale, with_epilogue, with_saved
 
@@ -55,7 +58,7 @@ def test_a_convolution_with_a_residual_agrees_with_sums_in_double_precision(name
 
 @pytest.mark.parametrize("kept", ["", "y0"])
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36)], ids=str)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
 def test_a_batch_norm_with_a_residual_agrees_with_double_precision(shape, relu, kept, rng):
     layer = with_sum(batch_norm_scale(shape), relu, kept)
     xs, ws = drawn(rng, layer)
@@ -76,7 +79,7 @@ def test_an_inner_product_may_have_any_form(relu, added, transpose, axis, rng):
 
 @pytest.mark.parametrize("kept", ["", "y0"])
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (7, 36), (4100,), (3,)], ids=str)
+@pytest.mark.parametrize("shape", [*ELEMENTWISE, FEW], ids=str)
 def test_a_sum_with_relu_takes_coefficients_and_any_number_of_elements(shape, count, kept, rng):
     layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[shape] * 3)
     if count == 2:
@@ -139,7 +142,7 @@ def test_a_masked_dgrad_stays_in_bounds_and_has_no_races(name, way, rng):
     np.testing.assert_array_equal(together.view(np.uint32), apart.view(np.uint32))
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
 def test_a_residual_in_the_epilogue_of_a_batch_norm_changes_no_bit(shape, rng):
     inner = batch_norm_scale(shape)
     xs, ws = drawn(rng, with_sum(inner, True))

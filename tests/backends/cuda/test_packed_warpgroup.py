@@ -33,7 +33,9 @@ from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import assert_same, check
 from tests.backends.cuda.test_slices import cut, cut_images
-from tests.cases import CASES, OCTETS, PACKED, conv_case, conv_text, problem_of
+from tests.cases import CASES
+from tests.cases.convolution import OCTETS, PACKED, conv_case, conv_text
+from tests.cases.fused import problem_of
 from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError

@@ -18,7 +18,7 @@ from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, Way, record_of, run_op
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
-from tests.cases import conv_text
+from tests.cases.convolution import conv_text
 from tests.cases.slices import NORMS, SLICED, SlicedCase, equal, op_cases, sliced
 from tests.layers.harness import steps_of
 

@@ -34,8 +34,10 @@ from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import STRICT
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
-from tests.cases import CASES, CONV_EDGES, FUSED, PRECISION_BOUNDS, edge_case, problem_of
-from tests.cases.slices import sliced
+from tests.cases import CASES
+from tests.cases.convolution import CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases.fused import FUSED, problem_of
+from tests.cases.slices import WARPGROUP_CONVOLUTIONS, sliced
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS, EmulationError
@@ -191,13 +193,7 @@ def test_bands_have_the_bits_of_the_whole(precision, rng):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(
-    "settings, shape",
-    [
-        ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
-        ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
-    ],
-)
+@pytest.mark.parametrize("settings, shape", WARPGROUP_CONVOLUTIONS)
 def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, monkeypatch):
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
