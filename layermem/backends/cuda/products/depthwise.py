@@ -85,10 +85,10 @@ def dgrad(
     bias: int = 0,
     accumulate: bool = False,
     *,
-    kept: int = 0,
+    bottom_mask: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
+    """`bottom_mask`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     form = form_of(problem)
     strides = (1, 1) if form.is_any else problem.stride
     rows, columns = (
@@ -97,7 +97,16 @@ def dgrad(
     )
     epilogue = Epilogue(bias, image if accumulate else 0)
     return _launch(
-        f"dgrad_{form.name}{suffix}", problem, form, (rows, columns), problem.c, image, maps, filters, epilogue, kept
+        f"dgrad_{form.name}{suffix}",
+        problem,
+        form,
+        (rows, columns),
+        problem.c,
+        image,
+        maps,
+        filters,
+        epilogue,
+        bottom_mask,
     )
 
 
@@ -116,7 +125,7 @@ def _launch(
     x: int,
     filters: int,
     epilogue: Epilogue,
-    kept: int = 0,
+    bottom_mask: int = 0,
 ) -> Launch:
     rows, columns = strips
     tall, across = _tall(rows), ceil_div(channels, CHANNELS)
@@ -144,7 +153,7 @@ def _launch(
         every_h=every_h,
         every_w=every_w,
         strips=problem.n * of_image,
-        epilogue={**epilogue._asdict(), "kept": kept},
+        epilogue={**epilogue._asdict(), "bottom_mask": bottom_mask},
     )
 
 

@@ -87,16 +87,16 @@ def dgrad(
     bias: int = 0,
     accumulate: bool = False,
     *,
-    kept: int = 0,
+    bottom_mask: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
+    """`bottom_mask`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     stride = problem.stride[0]
     right, reach = CELLS[stride], (TAPS - 1) // stride
     rows, columns = (cells(size, pad, stride) for size, pad in zip((problem.h, problem.w), problem.pad, strict=True))
     strips, patch = (rows, ceil_div(columns, right)), Patch((1, right), (reach, reach))
     epilogue = Epilogue(bias, image if accumulate else 0)
-    return _launch(f"dgrad_s{stride}{suffix}", problem, strips, patch, image, maps, filters, epilogue, kept)
+    return _launch(f"dgrad_s{stride}{suffix}", problem, strips, patch, image, maps, filters, epilogue, bottom_mask)
 
 
 def _launch(
@@ -108,7 +108,7 @@ def _launch(
     x: int,
     filters: int,
     epilogue: Epilogue,
-    kept: int = 0,
+    bottom_mask: int = 0,
 ) -> Launch:
     each = group_channels(problem)
     tile = tile_of(strips, patch, each)
@@ -137,7 +137,7 @@ def _launch(
         rows=tile.rows,
         columns=tile.columns,
         images=tile.images,
-        epilogue={**epilogue._asdict(), "kept": kept},
+        epilogue={**epilogue._asdict(), "bottom_mask": bottom_mask},
     )
 
 

@@ -131,12 +131,12 @@ def conv_dgrad(
     *,
     maps_pitch: int = 0,
     resume: bool = False,
-    kept: int = 0,
+    bottom_mask: int = 0,
     norm: StructValues | None = None,
 ) -> Launch:
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
-    kept         bits of the image: elements with a cleared bit become zero; 0 keeps all
+    bottom_mask         bits of the image: elements with a cleared bit become zero; 0 keeps all
     norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums the epilogue computes
     maps_pitch   pitch of the maps if they and the rows of the weights are a band;  resume  the image holds the sums
                  of the bands before, which this launch continues
@@ -153,7 +153,7 @@ def conv_dgrad(
         "maps": maps,
         "filter": weights,
         "bias": bias,
-        "kept": kept,
+        "bottom_mask": bottom_mask,
         "problem": problem_struct(problem, maps_pitch),
         "by_outputs": divider(outputs),
         "accumulate": accumulate,

@@ -119,11 +119,13 @@ def dgrad_in_parts(
     resume = op.band is not None and not op.band.is_first
     yield conv_dgrad(engine, problem, workspace, dy, weights, maps_pitch=0 if op.band is None else op.band.rows)
     epilogue = Epilogue(residual=dx) if accumulate and op.band is None else NO_EPILOGUE
-    yield sum_parts(op.rows, op.inner, count, dx, workspace, epilogue, begun=dx if resume else 0)
+    yield sum_parts(op.rows, op.inner, count, dx, workspace, epilogue, sum_before=dx if resume else 0)
 
 
-def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, begun: int = 0) -> Launch:
-    """y = `begun`, if there is one, plus `count` parts in order, with the epilogue."""
+def sum_parts(
+    rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, sum_before: int = 0
+) -> Launch:
+    """y = `sum_before`, if there is one, plus `count` parts in order, with the epilogue."""
     v = vector_width(columns)
     return launch(
         "inner_product",
@@ -131,7 +133,7 @@ def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue:
         "SumPartsArgs",
         ceil_div(rows * columns, THREADS * v),
         y=y,
-        begun=begun,
+        sum_before=sum_before,
         parts=parts,
         epilogue=epilogue._asdict(),
         by_columns=divider(columns),

@@ -201,14 +201,15 @@ def wgrad_splits(
     *,
     images: int,
     first: int = 0,
-    begun: int = 0,
-    left: int = 0,
+    open_in: int = 0,
+    open_out: int = 0,
     accumulate: bool = False,
     maps_pitch: int = 0,
     frames: Frames = IN_ORDER,
 ) -> Launch:
     """The parts `splits` of a weight gradient, consecutive from `dw` on.  `problem` has the images from `first` on, of
-    `images` in total.  An earlier slice may have begun the first part, and later slices may continue the last one."""
+    `images` in total.  An earlier slice may have left the first part open, its sums at
+    `open_in`, and later slices may continue the last one, whose sums go to `open_out`."""
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
@@ -222,8 +223,8 @@ def wgrad_splits(
         matrices,
         depth,
         dw=dw,
-        begun=begun,
-        left=left,
+        open_in=open_in,
+        open_out=open_out,
         maps=maps,
         image=image,
         problem=problem_struct(problem, maps_pitch),
@@ -250,12 +251,12 @@ def _takes_mixed_width(engine: Engine, problem: ConvProblem, outputs: int, maps_
 
 
 def sum_parts(
-    problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, begun: int = 0, left: int = 0
+    problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, sum_before: int = 0, open_out: int = 0
 ) -> Launch:
-    """dw = or += `begun`, the sum of earlier parts, if there is one, plus `count` parts in order; the part after these
-    goes to `left`, if that is given."""
+    """dw = or += `sum_before`, the sum of earlier parts, if there is one, plus `count` parts in order; the part after
+    these goes to `open_out`, if that is given."""
     each = problem.filter.count
-    v = vector_width(each, *(address // FLOAT for address in (dw, parts, begun, left)))
+    v = vector_width(each, *(address // FLOAT for address in (dw, parts, sum_before, open_out)))
     lines = min(MAX_SPLIT_LINES, 1 << (ceil_div(count, SPLITS_IN_FLIGHT) - 1).bit_length())
     width = THREADS // lines
     return launch(
@@ -264,9 +265,9 @@ def sum_parts(
         "SplitsArgs",
         ceil_div(each, width * v),
         y=dw,
-        begun=begun,
+        sum_before=sum_before,
         parts=parts,
-        left=left,
+        open_out=open_out,
         count=each,
         splits=count,
         width=width,
