@@ -103,7 +103,7 @@ def test_a_patch_stays_in_its_shared_memory_and_has_no_races(name, precision, mo
     both(PROBLEMS[name], precision, leaves_moments=name == "wide windows", mode=mode)
 
 
-def engines_of_data() -> list[gemm_tiles.Engine]:
+def engines_of_data() -> list[gemm_tiles.GemmEngine]:
     widening = (ENGINES[name].on(word, wide_image=True) for name in ("fp32", "tf32") for word in NARROW)
     return [*widening, BF16_OF_DATA]
 

@@ -10,7 +10,7 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
-from layermem.backends.cuda.products.wgrad import Split
+from layermem.backends.cuda.products.wgrad import SplitK
 from layermem.backends.cuda.products.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
 from layermem.layers.base import Layer, Step
 from layermem.ops import BatchSlice, OpRecord
@@ -33,7 +33,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
 def cut_images(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
     """Splits of one of so many pieces of each image."""
     for module in SPLITTING:
-        monkeypatch.setattr(module, "split_of", lambda problem: Split(1, pieces * problem.n, pieces))
+        monkeypatch.setattr(module, "split_of", lambda problem: SplitK(1, pieces * problem.n, pieces))
 
 
 def check(case: SlicedCase, adds: bool) -> None:

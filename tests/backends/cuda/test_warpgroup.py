@@ -411,19 +411,20 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
 @pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
-    """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""
+    """A changed header gives other bits, a block that never ends, or a report of the race checker; the unchanged header
+    gives none of these."""
     right, wrong = BARRIERS[what]
     header = (SOURCES / "warpgroup_gemm.cuh").read_text(encoding="utf-8")
     assert header.count(right) >= 1
-    kept, changed = tmp_path / "kept", tmp_path / "changed"
-    for folder in (kept, changed):
+    unchanged, changed = tmp_path / "unchanged", tmp_path / "changed"
+    for folder in (unchanged, changed):
         folder.mkdir()
         for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
     for mode, order, copies in SHOWING:
         way = Way(mode, order, copies, "tf32", capability=CAPABILITY)
-        wanted = forward(kept, monkeypatch, way)
+        wanted = forward(unchanged, monkeypatch, way)
         try:
             if forward(changed, monkeypatch, way) != wanted:
                 return

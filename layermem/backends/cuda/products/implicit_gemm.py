@@ -16,7 +16,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD_SUMS_KERNEL,
     FPROP,
     VECTOR,
-    Engine,
+    GemmEngine,
     group_channels,
     problem_struct,
 )
@@ -63,7 +63,7 @@ def writes_moments() -> bool:
 
 
 def conv_fprop(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     maps: int,
     image: int,
@@ -121,7 +121,7 @@ def fprop_struct(
 
 
 def conv_dgrad(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     image: int,
     maps: int,
@@ -166,7 +166,7 @@ def conv_dgrad(
     )
 
 
-def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+def leaves_norm_sums(engine: GemmEngine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad computes a BatchNorm's sums of its result: only for vector accesses and one phase."""
     width = engine.vector_width(problem, *group_channels(problem))
     return writes_moments() and width >= VECTOR and problem.stride == (1, 1)

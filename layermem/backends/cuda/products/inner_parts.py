@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, Engine, cycles
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, GemmEngine, cycles
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
 from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
@@ -100,7 +100,7 @@ def parts_here(op: InnerProduct, parts: DepthParts) -> int:
 
 
 def fprop_in_parts(
-    engine: Engine, op: InnerProduct, y: int, x: int, weights: int, epilogue: Epilogue, workspace: int
+    engine: GemmEngine, op: InnerProduct, y: int, x: int, weights: int, epilogue: Epilogue, workspace: int
 ) -> Iterator[Launch]:
     count, depth = forward_parts(op)
     problem = ConvProblem(op.rows, op.inner, count * op.outputs, PIXEL, PIXEL, count)
@@ -110,7 +110,7 @@ def fprop_in_parts(
 
 
 def dgrad_in_parts(
-    engine: Engine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
+    engine: GemmEngine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
 ) -> Iterator[Launch]:
     """`dy` is the address of the columns of this band, if there is one.  A later band continues the sums in dx."""
     parts = dgrad_parts(op)

@@ -18,8 +18,8 @@ from layermem.backends.cuda.products.gemm_tiles import (
     ENGINES,
     MIXED_WIDTH,
     WGRAD,
-    Engine,
-    Tile,
+    GemmEngine,
+    GemmTile,
     cycles,
     group_channels,
     is_large,
@@ -40,7 +40,7 @@ SLACK = 8  # 1/SLACK more time is accepted for fewer parts
 FP32_SHARE = 5  # an fp32 product takes as long as five in tf32; with this weight both choose one split
 
 
-class Split(NamedTuple):
+class SplitK(NamedTuple):
     """The split of a weight gradient: `parts` partial sums, each over `images_each` images, or each over one of
     `pieces` of a single image, of whole stages."""
 
@@ -105,7 +105,7 @@ def piece_windows(problem: ConvProblem, pieces: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def split_of(problem: ConvProblem) -> Split:
+def split_of(problem: ConvProblem) -> SplitK:
     """Choose the split: among those within 1/SLACK of the least modelled time of products and additions in tf32 and
     fp32, the one with the fewest parts, which needs the least memory."""
     most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
@@ -118,19 +118,19 @@ def split_of(problem: ConvProblem) -> Split:
     return next(split for split in splits if spent[split] <= least + least // SLACK)
 
 
-def _split(problem: ConvProblem, parts: int) -> Split:
+def _split(problem: ConvProblem, parts: int) -> SplitK:
     """A split between images into at most `parts` parts."""
     each = ceil_div(problem.n, parts)
-    return Split(each, ceil_div(problem.n, each))
+    return SplitK(each, ceil_div(problem.n, each))
 
 
-def _split_images(problem: ConvProblem, pieces: int) -> Split:
+def _split_images(problem: ConvProblem, pieces: int) -> SplitK:
     """A split of every image into at most `pieces` pieces."""
     count = ceil_div(windows(problem), piece_windows(problem, pieces))
-    return Split(1, problem.n * count, count)
+    return SplitK(1, problem.n * count, count)
 
 
-def _split_cycles(problem: ConvProblem, split: Split) -> int:
+def _split_cycles(problem: ConvProblem, split: SplitK) -> int:
     """Modelled cycles of a product in tf32 and a share of one in fp32, each with its addition.  Reads from the L2 cache
     are counted as if tiles were full, which keeps the number of parts small if they are not."""
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
@@ -146,7 +146,7 @@ def _split_cycles(problem: ConvProblem, split: Split) -> int:
     return products + (FP32_SHARE + 1) * add
 
 
-def _full(tile: Tile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
+def _full(tile: GemmTile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
     """Matrices with the same tiles, all of them full."""
     return ceil_div(rows, tile.m) * tile.m, ceil_div(columns, tile.n) * tile.n, count
 
@@ -158,7 +158,7 @@ def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
 
 
 def conv_wgrad(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     dw: int,
     maps: int,
@@ -166,7 +166,7 @@ def conv_wgrad(
     accumulate: bool,
     workspace: int,
     *,
-    split: Split | None = None,
+    split: SplitK | None = None,
     maps_pitch: int = 0,
     frames: Frames = IN_ORDER,
 ) -> Iterator[Launch]:
@@ -191,9 +191,9 @@ def conv_wgrad(
 
 
 def wgrad_splits(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
-    split: Split,
+    split: SplitK,
     dw: int,
     maps: int,
     image: int,
@@ -244,7 +244,7 @@ def wgrad_splits(
     )
 
 
-def _takes_mixed_width(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
+def _takes_mixed_width(engine: GemmEngine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
     """Whether only the maps, not the fp32 image, allow accesses of four elements."""
     is_wide = not engine.storage or engine.wide_image
     return is_wide and not is_large(problem) and vector_width(outputs, maps_pitch or problem.k) == 4

@@ -26,12 +26,12 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace, suffix
-from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, GemmEngine, windows
 from layermem.backends.cuda.products.wgrad import (
     IN_ORDER,
     Frames,
     ImageSlice,
-    Split,
+    SplitK,
     conv_wgrad,
     conv_wgrad_workspace_bytes,
     split_of,
@@ -58,7 +58,7 @@ class WgradSlice(ImageSlice):
     frames: Frames = IN_ORDER
 
     @cached_property
-    def split(self) -> Split:
+    def split(self) -> SplitK:
         return split_of(replace(self.problem, n=self.images))
 
     @property
@@ -141,7 +141,7 @@ class WgradSlice(ImageSlice):
 
     # -- launches ------------------------------------------------------------------------------------------------------
 
-    def wgrad(self, engine: Engine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
+    def wgrad(self, engine: GemmEngine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
         """Add these images to the carry; the last slice writes dw, or adds to it."""
         target, adds = self._target(dw, accumulate)
         open_in, *_ = self.open_addresses()
@@ -202,7 +202,7 @@ class WgradSlice(ImageSlice):
         return (at - begin) % DEPTH
 
     def _complete_stage(
-        self, engine: Engine, open_in: int, dw: int, accumulate: bool, maps: int, image: int
+        self, engine: GemmEngine, open_in: int, dw: int, accumulate: bool, maps: int, image: int
     ) -> Iterator[Launch]:
         """Gather the missing windows of the stage in progress; if that completes it, sum it from `open_in` to dw."""
         each = windows(self.problem)
@@ -216,7 +216,7 @@ class WgradSlice(ImageSlice):
         windows_before = at - earlier - begin
         images = windows_before + earlier + count
         stage = ConvProblem(earlier + count, self.window_elements, self.problem.k, PIXEL, PIXEL, self.problem.groups)
-        split = Split(images, 1)
+        split = SplitK(images, 1)
         yield wgrad_splits(
             engine.on_fp32,
             stage,
@@ -231,7 +231,7 @@ class WgradSlice(ImageSlice):
             accumulate=accumulate,
         )
 
-    def _leave_rest(self, engine: Engine, maps: int, image: int) -> Iterator[Launch]:
+    def _leave_rest(self, engine: GemmEngine, maps: int, image: int) -> Iterator[Launch]:
         """Gather the windows after the last whole stage for the next slice."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.end - 1)
@@ -240,7 +240,7 @@ class WgradSlice(ImageSlice):
         if rest and behind < end and behind - rest >= first:
             yield self._gather(engine, maps, image, behind - rest - first, rest, 0)
 
-    def _gather(self, engine: Engine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
+    def _gather(self, engine: GemmEngine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
         """Gather `count` windows of this slice, from number `first` on, as rows from `row` on, in fp32."""
         problem, window_elements = self.problem, self.window_elements
         _, maps_rows, image_rows, _ = self.open_addresses()
@@ -308,7 +308,7 @@ class WgradMemory(NamedTuple):
 
 def conv_wgrad_of(
     batch_slice: BatchSlice | None,
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     dw: int,
     maps: int,
