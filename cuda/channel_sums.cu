@@ -61,18 +61,18 @@ LM_CHANNEL_SUMS(prelu, 1, b > 0.0f ? 0.0f : x * b)
 
 // sum_splits: y = sum of `splits` consecutive arrays, always in their order.
 //   y [count] float written or added to     parts [splits][count] float read
-//   begun [count] float read, or null: the sum of the splits before these; may be y
-//   left [count] float written, or null: the array after the splits, which is incomplete (products/wgrad_slices.py)
+//   sum_before [count] float read, or null: the sum of the splits before these; may be y
+//   open_out [count] float written, or null: the array after the splits, which is incomplete (products/wgrad_slices.py)
 //   launch   `width` lanes of V elements across, 256 / width splits down, 4 or 8 times: grid
 //            ceil(count / (width V)), block 256.  All threads load splits, and those of the first line add them
-//   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `begun` and `left`: bound by memory
+//   traffic  4 (splits + 1) bytes per element, and 4 or 8 for `sum_before` and `open_out`: bound by memory
 //   assumes  count below 2^31; _v4: a multiple of 4, all arrays aligned to 16 bytes
 //   source   the split of a weight gradient in layermem/backends/cuda/products/wgrad.py
 struct SplitsArgs {
     float* y;
-    const float* begun;
+    const float* sum_before;
     const float* parts;
-    float* left;
+    float* open_out;
     int count, splits, width, accumulate;
 };
 
@@ -84,7 +84,7 @@ LM_FN void sum_splits(const SplitsArgs& p) {
     const unsigned at = (blockIdx.x * p.width + lane) * V;
     const bool inside = at < static_cast<unsigned>(p.count), adds = inside && line == 0;
     float sum[V] = {};
-    if (adds && p.begun != nullptr) load<V>(sum, p.begun + at);
+    if (adds && p.sum_before != nullptr) load<V>(sum, p.sum_before + at);
     for (int begin = 0; begin < p.splits; begin += ROWS * lines) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -101,7 +101,7 @@ LM_FN void sum_splits(const SplitsArgs& p) {
         for (int row = 0; row < rows; ++row) {
             float next[V];
             load<V>(next, staged + (row * p.width + lane) * V);
-            const bool is_first = begin + row == 0 && p.begun == nullptr;
+            const bool is_first = begin + row == 0 && p.sum_before == nullptr;
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] = is_first ? next[v] : sum[v] + next[v];
         }
@@ -109,9 +109,9 @@ LM_FN void sum_splits(const SplitsArgs& p) {
     }
     if (!adds) return;
     put<V>(p.y + at, sum, p.accumulate);
-    if (p.left == nullptr) return;
+    if (p.open_out == nullptr) return;
     load<V>(sum, p.parts + static_cast<long long>(p.splits) * p.count + at);
-    store<V>(p.left + at, sum);
+    store<V>(p.open_out + at, sum);
 }
 LM_KERNEL(sum_splits_v4, SplitsArgs, p, COLUMN_THREADS) { sum_splits<4>(p); }
 LM_KERNEL(sum_splits_v1, SplitsArgs, p, COLUMN_THREADS) { sum_splits<1>(p); }

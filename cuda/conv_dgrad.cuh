@@ -9,9 +9,10 @@ struct ConvDgradArgs {
     E* image;
     const E* maps;
     const Weights* filter;
-    const float* bias;          // or null
-    const unsigned char* kept;  // null, or one bit per element of image: those without it become zero, which is the
-                                // backward of the ReLU that made image
+    const float* bias;  // or null
+    // Null, or one bit per element of image: those without it become zero, which is the backward of the ReLU that made
+    // image.
+    const unsigned char* bottom_mask;
     ConvProblem problem;
     Divider by_outputs;
     int accumulate;
@@ -126,11 +127,11 @@ struct NoMore {
 };
 
 // store_tile in runs of four for conv_dgrad.  The old values of `c` come through `shared`, which held the ring of
-// stages, for the whole tile at once, together with the bits `kept`: a wait for memory takes as long as some stages.
-// Data that `then` fetches for a run replaces its old values.  Called by all threads.
+// stages, for the whole tile at once, together with the bits of `bottom_mask`: a wait for memory takes as long as some
+// stages.  Data that `then` fetches for a run replaces its old values.  Called by all threads.
 template <class T, class Product, class E, class RowOf, class Then>
 LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, int n0, const ConvProblem& conv,
-                          const float* bias, bool accumulate, const unsigned char* kept, const Then& then) {
+                          const float* bias, bool accumulate, const unsigned char* bottom_mask, const Then& then) {
     constexpr int ROWS = Product::ROWS, COLUMNS = Product::COLUMNS, RUN = 4;
     static_assert(OwnRuns<T, Product>::FLOATS <= Product::STAGES * T::STAGE_FLOATS || Then::KEEPS_TILE, "they fit");
     // Rows whose bits are held: large blocks lack registers, and so do products that widen their operands.
@@ -165,13 +166,13 @@ LM_FN void store_gradient(Product& product, float* shared, E* c, RowOf row_of, i
 #pragma unroll
             for (int j = 0; j < COLUMNS; j += RUN) bytes[i][j / RUN] = is_inside(rows[i], j) ? 0xffu : 0;
         }
-        if (kept != nullptr) {
+        if (bottom_mask != nullptr) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j += RUN)
                     if (is_inside(rows[i], j))
-                        bytes[i][j / RUN] = kept[static_cast<unsigned>(place_of(rows[i], j)) / 8];
+                        bytes[i][j / RUN] = bottom_mask[static_cast<unsigned>(place_of(rows[i], j)) / 8];
         }
         if (first == 0) {
             async_wait<0>();
@@ -280,11 +281,11 @@ LM_FN void conv_dgrad(const ConvDgradArgs<E, Weights>& p, const Then& then = {})
     const float* bias = !Then::KEEPS_TILE && p.bias != nullptr ? p.bias + group * conv.channels : nullptr;
     const int column = STORES_COLUMN ? column_of_tile[0] : n0;
     if constexpr (RUN > 1) {
-        store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.kept, then);
+        store_gradient<T>(product, shared, p.image, row_of, column, conv, bias, p.accumulate, p.bottom_mask, then);
         then.end(product, shared, conv, pixels[0].w, column);
     } else {
         const Epilogue<E> epilogue = {bias, p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
-        store_tile<RUN, T, 2>(product, p.image, row_of, column, conv.channels, epilogue, p.kept);
+        store_tile<RUN, T, 2>(product, p.image, row_of, column, conv.channels, epilogue, p.bottom_mask);
     }
 }
 

@@ -33,13 +33,14 @@ struct ConvFpropArgs {
 
 // Applies the epilogue to C and stores it, with row_of, n0, columns and RUN as for load_tile.  Called by all lanes.
 //
-// Elements with a cleared bit in `kept`, which has the layout of Epilogue::mask, become zero; a null pointer keeps all.
+// Elements with a cleared bit in `bottom_mask`, which has the layout of Epilogue::mask, become zero; a null pointer keeps
+// all.
 //
 // Bias, the residual and the bits of AT_ONCE rows are loaded before the first of them is used, because a load takes
 // hundreds of cycles; bits of single elements are not, because their loads would need too many registers.
 template <int RUN, class T, int AT_ONCE, class Product, class E, class RowOf>
 LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
-                      const unsigned char* kept = nullptr) {
+                      const unsigned char* bottom_mask = nullptr) {
     constexpr int COLUMNS = Product::COLUMNS;
     constexpr int OF_WORD = 32 / Product::LANES;  // columns of a lane among the 32 of a word of mask bits
     float bias[COLUMNS] = {};
@@ -51,15 +52,16 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
 #pragma unroll
     for (int first = 0; first < Product::ROWS; first += AT_ONCE) {
         float residual[AT_ONCE][COLUMNS];
-        unsigned bits_kept[AT_ONCE][COLUMNS / RUN];  // of each run, the first one lowest
-        if (RUN > 1 && kept != nullptr) {
+        unsigned mask_bits[AT_ONCE][COLUMNS / RUN];  // of each run, the first one lowest
+        if (RUN > 1 && bottom_mask != nullptr) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int row = row_of(first + i);
 #pragma unroll
                 for (int j = 0; j < COLUMNS; j += RUN) {
                     const unsigned at = row + n0 + product.n_of(j);
-                    if (row >= 0 && n0 + product.n_of(j) < columns) bits_kept[i][j / RUN] = kept[at / 8] >> at % 8;
+                    if (row >= 0 && n0 + product.n_of(j) < columns)
+                        mask_bits[i][j / RUN] = bottom_mask[at / 8] >> at % 8;
                 }
             }
         }
@@ -83,9 +85,9 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
                 for (int j = word * OF_WORD; j < (word + 1) * OF_WORD; j += RUN) {
                     const int column = n0 + product.n_of(j);
                     float y[RUN];
-                    if (RUN == 1 && kept != nullptr && row >= 0 && column < columns) {
+                    if (RUN == 1 && bottom_mask != nullptr && row >= 0 && column < columns) {
                         const unsigned at = row + column;
-                        bits_kept[i][j / RUN] = kept[at / 8] >> at % 8;
+                        mask_bits[i][j / RUN] = bottom_mask[at / 8] >> at % 8;
                     }
 #pragma unroll
                     for (int e = 0; e < RUN; ++e) {
@@ -93,7 +95,7 @@ LM_FN void store_tile(const Product& product, E* c, RowOf row_of, int n0, int co
                         if (epilogue.bias != nullptr) y[e] += bias[j + e];
                         if (epilogue.residual != nullptr) y[e] = residual[i][j + e] + y[e];
                         if (epilogue.relu) y[e] = positive(y[e]);
-                        if (kept != nullptr && (bits_kept[i][j / RUN] >> e & 1u) == 0) y[e] = 0.0f;
+                        if (bottom_mask != nullptr && (mask_bits[i][j / RUN] >> e & 1u) == 0) y[e] = 0.0f;
                         if (y[e] > epilogue.largest_zero) bits |= 1u << (product.n_of(j) % 32 + e);
                     }
                     if (row >= 0 && column < columns) store<RUN>(c + row + column, y);

@@ -128,8 +128,8 @@ LM_FN void keep_bits(Product& product, WordOf word_of) {
     }
 }
 
-// The dgrad product, per phase.  16-bit blobs have no bias, and their bits `kept` are whole words of 32 channels, which
-// are copied during the product.
+// The dgrad product, per phase.  16-bit blobs have no bias, and the bits of their `bottom_mask` are whole words of 32
+// channels, which are copied during the product.
 template <class T, class Units = NoUnits, class E, class Weights>
 LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {}) {
     using Ring = typename RingOf<T, true, false>::Ring;
@@ -139,7 +139,7 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {})
     // Offsets of C's rows in the image, or -1; each warp has its own table, and each part of the columns.
     constexpr int TABLE = T::N / Ring::COLUMNS * T::M, WORDS = IS_NARROW<E> ? Ring::COLUMNS / 32 : 1;
     LM_SHARED(int, pixels, [TABLE]);
-    LM_SHARED(unsigned, bits, [TABLE * WORDS]);  // of `kept`, for these rows
+    LM_SHARED(unsigned, bits, [TABLE * WORDS]);  // of `bottom_mask`, for these rows
     LM_SHARED(PhaseAxis, axes, [2]);
     LM_SHARED(PhaseTaps, taps, [1]);
     LM_SHARED(Extent, extent, [1]);
@@ -199,10 +199,11 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {})
         if constexpr (IS_NARROW<E>) {
             const int n0 = opaque(tile) % extent[0].across * T::N + Ring::first_column();
 #pragma unroll 1
-            for (int i = lane_of_warp(); p.kept != nullptr && i < Ring::WARP_ROWS * WORDS; i += WARP) {
+            for (int i = lane_of_warp(); p.bottom_mask != nullptr && i < Ring::WARP_ROWS * WORDS; i += WARP) {
                 const int at = own() + Ring::row_of_warp(i / WORDS), column = n0 + i % WORDS * 32;
                 const bool inside = pixels[at] >= 0 && column < conv.channels;
-                async_copy<4>(bits + at * WORDS + i % WORDS, p.kept + (inside ? pixels[at] + column : 0) / 8, inside);
+                async_copy<4>(bits + at * WORDS + i % WORDS, p.bottom_mask + (inside ? pixels[at] + column : 0) / 8,
+                              inside);
             }
             async_commit();
         }
@@ -223,7 +224,7 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {})
         if constexpr (IS_NARROW<E>) {
             // The old values are added before the tile is stored: both at once would take too many registers.
             if (p.accumulate) add_tile(product, p.image, row_of, n0, conv.channels);
-            if (p.kept != nullptr) {
+            if (p.bottom_mask != nullptr) {
                 async_wait<0>();
                 warp_sync();
                 keep_bits<Ring>(product, [&](int i, int word) {
@@ -234,7 +235,8 @@ LM_FN void warpgroup_dgrad(const ConvDgradArgs<E, Weights>& p, Units units = {})
         } else {
             const Epilogue<E> epilogue = {p.bias != nullptr ? p.bias + first_channel : nullptr,
                                           p.accumulate ? p.image : nullptr, nullptr, 0, 0.0f};
-            store_words<Ring, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue, p.kept);
+            store_words<Ring, (T::N > 64 ? 1 : 2)>(product, p.image, row_of, n0, conv.channels, epilogue,
+                                                   p.bottom_mask);
         }
     };
     run_warpgroups<T, Ring>(extent[0].tiles, produce, consume);
@@ -417,21 +419,21 @@ LM_FN void warpgroup_wgrad(const WgradArgs<E>& p) {
             depth = windows.depth;
             if (depth <= 0) return;  // less than a stage
             const auto its_row = [&](int i) { return row_of(product, place.m, i); };
-            const float* begun = p.begun + place.group * of_group();
+            const float* open_in = p.open_in + place.group * of_group();
             const int n0 = place.n + Ring::first_column();
             if constexpr (T::VECTOR == PACKED) {
-                if (windows.before > 0) load_sums(product, begun + n0, its_row, extent[0].columns - n0);
+                if (windows.before > 0) load_sums(product, open_in + n0, its_row, extent[0].columns - n0);
 #pragma unroll
                 for (int i = 0; i < Product::BLOCKS_M; ++i) products_add_to(product.sum[i]);
             } else {
-                if (windows.before > 0) load_tile<4>(product, begun, its_row, n0, extent[0].columns);
+                if (windows.before > 0) load_tile<4>(product, open_in, its_row, n0, extent[0].columns);
             }
         }
         ring.multiply(product, depth);
         const WgradPlace place = place_of();
         const bool ends = WgradWindows(p, place.split).ends;
-        float* dw =
-            (ends ? p.dw + (place.split - p.first_split) * groups() * of_group() : p.left) + place.group * of_group();
+        float* dw = (ends ? p.dw + (place.split - p.first_split) * groups() * of_group() : p.open_out) +
+                    place.group * of_group();
         const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
         store_words<Ring, (T::N > 64 ? 1 : 2)>(
             product, dw, [&](int i) { return row_of(product, place.m, i); }, place.n + Ring::first_column(),

@@ -6,9 +6,9 @@ namespace lm {
 
 template <class Image, class Maps>
 struct ConvWgradArgs {
-    float* dw;           // [K,kh,kw,C/g], or `splits` of them back to back
-    const float* begun;  // [K,kh,kw,C/g] of the first split, as earlier slices left it
-    float* left;         // the same of the last split, where it goes on in a later slice; may be `begun` of one split
+    float* dw;             // [K,kh,kw,C/g], or `splits` of them back to back
+    const float* open_in;  // [K,kh,kw,C/g]: sums of the first split over earlier slices, which left it open
+    float* open_out;       // the same of the last split, where it goes on in a later slice; may be `open_in`
     const Maps* maps;
     const Image* image;
     ConvProblem problem;
@@ -50,17 +50,17 @@ struct MapsColumn {
     using Element = E;
     static constexpr bool SPREADS = V > 1, HAS_PARTS = false;
 
-    const E* next;    // the first of the next stage
-    int pitch, left;  // windows from there on
+    const E* maps;         // of the first window of the next stage
+    int pitch, remaining;  // windows from there on
 
     LM_MEMBER void advance() {
-        next += static_cast<long long>(STAGE_DEPTH<V>) * pitch;
-        left -= STAGE_DEPTH<V>;
+        maps += static_cast<long long>(STAGE_DEPTH<V>) * pitch;
+        remaining -= STAGE_DEPTH<V>;
     }
 
     LM_MEMBER const E* at(int k, int, bool& inside) const {
-        inside = k - STAGE_DEPTH<V> < left;
-        return next + static_cast<long long>(k - STAGE_DEPTH<V>) * pitch;
+        inside = k - STAGE_DEPTH<V> < remaining;
+        return maps + static_cast<long long>(k - STAGE_DEPTH<V>) * pitch;
     }
 };
 
@@ -74,17 +74,17 @@ struct MapsColumnByFrame {
     const E* maps;  // of the first window in memory
     const ByFrame order;
     const Divider& by_window;
-    int pitch, left;   // windows from the next stage on
-    int next, offset;  // this lane's window of the next stage, and where that of this stage lies
+    int pitch, remaining;  // windows from the next stage on
+    int next, offset;      // this lane's window of the next stage, and where that of this stage lies
 
     LM_MEMBER void advance() {
         offset = order.place_of_window(next, by_window) * pitch;
         next += STAGE_DEPTH<V>;
-        left -= STAGE_DEPTH<V>;
+        remaining -= STAGE_DEPTH<V>;
     }
 
     LM_MEMBER const E* at(int k, int, bool& inside) const {
-        inside = k - STAGE_DEPTH<V> < left;
+        inside = k - STAGE_DEPTH<V> < remaining;
         return maps + shuffle(offset, k);
     }
 };
@@ -103,7 +103,7 @@ struct ImageColumn {
     Divider by_window, by_columns;
     int next, end;       // this lane's first window of the next stage, and the one behind the last
     int down, right;     // of the tap; down is OUTSIDE where this column is not there
-    Pair tap, behind;    // the same, and what it leaves of the image; where these are kept
+    Pair shift, limit;   // down and right, and the last place whose pixel under the tap is inside; where these are kept
     int offsets[PARTS];  // of this lane's windows;
     int h, w;            // h is OUTSIDE where that is not there
     Pair places[PARTS];  // h and w
@@ -122,8 +122,8 @@ struct ImageColumn {
           order(order) {
         if constexpr (IS_KEPT) {
             this->image = opaque(image);
-            tap = Pair(down, right).kept();
-            behind = (Pair(conv.height - 1, conv.width - 1) - tap).kept();
+            shift = Pair(down, right).kept();
+            limit = (Pair(conv.height - 1, conv.width - 1) - shift).kept();
         }
     }
 
@@ -131,11 +131,11 @@ struct ImageColumn {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
             const int window = next;
-            const int image = divide(window, by_window), rest = window - image * static_cast<int>(by_window.divisor);
+            const int number = divide(window, by_window), rest = window - number * static_cast<int>(by_window.divisor);
             const int line = divide(rest, by_columns);
             h = line * conv.stride_h;
             w = (rest - line * static_cast<int>(by_columns.divisor)) * conv.stride_w;
-            offsets[part] = ((order.place_of(image) * conv.height + h) * conv.width + w) * conv.image_pitch;
+            offsets[part] = ((order.place_of(number) * conv.height + h) * conv.width + w) * conv.image_pitch;
             if (window >= end) h = OUTSIDE;
             places[part] = Pair(h, w);
             next += WARP;
@@ -144,10 +144,10 @@ struct ImageColumn {
 
     LM_MEMBER const E* at(int k, int part, bool& inside) const {
         if constexpr (PAIRS) {
-            const Pair its = IS_KEPT ? tap : Pair(down, right);
-            const Pair left = IS_KEPT ? behind : Pair(conv.height - 1, conv.width - 1) - its;
+            const Pair its = IS_KEPT ? shift : Pair(down, right);
+            const Pair last = IS_KEPT ? limit : Pair(conv.height - 1, conv.width - 1) - its;
             const Pair seen(shuffle(places[part].both, PARTS > 1 ? k % WARP : k));
-            inside = are_natural(seen + its, left - seen);
+            inside = are_natural(seen + its, last - seen);
         } else {
             const int row = shuffle(h, k) + down, pixel = shuffle(w, k) + right;
             inside = static_cast<unsigned>(row) < static_cast<unsigned>(conv.height) &&
@@ -160,8 +160,8 @@ struct ImageColumn {
 // conv_wgrad: M = K/g, N = (r, s, c), k = windows of the split's images.
 //
 // For a slice of the batch, k are the whole stages of windows in it: its first stage begins at a stage of the whole
-// batch, and its last one ends at one or at the end of the split.  A split that has begun continues from `begun`, and
-// one that does not end here goes to `left`, so its sums are those of the whole batch.
+// batch, and its last one ends at one or at the end of the split.  An open split continues from `open_in`, and one
+// that does not end here goes to `open_out`, so its sums are those of the whole batch.
 //
 // MAPS_V elements of the maps and V of the image are copied at a time.  Images that lie frame by frame have a loop of
 // their own, which leaves that of images in order as it is.
@@ -193,7 +193,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
         const int k = m0 + product.m_of(i);
         return k < conv.outputs ? k * width : -1;
     };
-    if (windows.before > 0) load_tile<RUN>(product, p.begun + group * of_group, row_of, n0, width);
+    if (windows.before > 0) load_tile<RUN>(product, p.open_in + group * of_group, row_of, n0, width);
     const auto multiply_columns = [&](auto maps_column, auto order) {
         using Column = ImageColumn<V, PAIRS, Image, decltype(order)>;
         Columns<T::M, T::THREADS, MAPS_V, decltype(maps_column)> a(maps_column);
@@ -211,7 +211,7 @@ LM_FN void conv_wgrad(const ConvWgradArgs<Image, Maps>& p) {
                          p.frames.of_image());
     const bool ends = windows.ends;
     const int groups = gridDim.z / p.splits;
-    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.left) + group * of_group;
+    float* dw = (ends ? p.dw + (split - p.first_split) * groups * of_group : p.open_out) + group * of_group;
     const Epilogue<float> epilogue = {nullptr, ends && p.accumulate ? dw : nullptr, nullptr, 0, 0.0f};
     store_tile<RUN, T, 2>(product, dw, row_of, n0, width, epilogue);
 }

@@ -15,7 +15,8 @@
 //   launch   fprop, dgrad: a block has 32 channels of THREADS V / 32 strips, which follow each other in a row, from row
 //            to row and from image to image: grid blocks across the channels x blocks of strips, block 256.  wgrad: below
 //   traffic  |image| + |maps| elements: bound by memory; what neighbouring strips load again comes from L1 and L2
-//   assumes  tensors below 2^31 elements; _v4: K = C, a multiple of 4.  A mask needs K, kept needs C a multiple of 8
+//   assumes  tensors below 2^31 elements; _v4: K = C, a multiple of 4.  A mask needs K, and
+//            bottom_mask needs C, a multiple of 8
 //   sums     in fp32 by fmaf whatever the precision of products, tap after tap
 //   ties     none
 //   source   Caffe base_conv_layer.cpp
@@ -288,7 +289,9 @@ LM_FN void sum_taps(const DirectWgradArgs<E>& p, int first, int taps, Add add) {
             use(i, its_group, at);
         }
     };
-    visit([&](int i, int its_group, int at) { totals[i] = its_group == 0 && p.begun != nullptr ? p.begun[at] : 0.0f; });
+    visit([&](int i, int its_group, int at) {
+        totals[i] = its_group == 0 && p.open_in != nullptr ? p.open_in[at] : 0.0f;
+    });
     for (int n = 0; n < p.images_each; ++n) {
         const int image = first_of(group) + n;
         float sum[TAPS][V] = {};
@@ -319,7 +322,7 @@ LM_FN void sum_taps(const DirectWgradArgs<E>& p, int first, int taps, Add add) {
     }
     visit([&](int i, int its_group, int at) {
         if (p.end < min(first_of(its_group) + p.images_each, p.images_whole))
-            p.left[at] = totals[i];
+            p.open_out[at] = totals[i];
         else
             put(p.parts + its_group * bands * of.outputs * all_taps + at, totals[i], p.accumulate);
     });

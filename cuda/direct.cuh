@@ -24,9 +24,9 @@ struct DirectShape {
 template <class E>
 struct DirectEpilogue {
     const float* bias;
-    const E* residual;          // laid out as y; y itself to accumulate
-    unsigned char* mask;        // one bit per element of y, set where y > largest_zero (pointwise.cuh)
-    const unsigned char* kept;  // one bit per element of y: those without it become zero
+    const E* residual;                 // laid out as y; y itself to accumulate
+    unsigned char* mask;               // one bit per element of y, set where y > largest_zero (pointwise.cuh)
+    const unsigned char* bottom_mask;  // one bit per element of y: those without it become zero
     int relu;
     float largest_zero;
 };
@@ -50,13 +50,13 @@ template <int PIXELS, int V, class E>
 LM_FN void store_pixels(E* y, int at, int pitch, int first, int size, bool exists, const float (&bias)[V],
                         float (&sum)[PIXELS][V], const DirectEpilogue<E>& epilogue) {
     float residual[PIXELS][V];
-    unsigned kept[PIXELS];
+    unsigned mask_bits[PIXELS];
     if (epilogue.residual != nullptr) load_pixels(residual, epilogue.residual + at, pitch, first, size, exists);
-    if (epilogue.kept != nullptr) {
+    if (epilogue.bottom_mask != nullptr) {
 #pragma unroll
         for (int j = 0; j < PIXELS; ++j) {
             const unsigned bit = at + j * pitch;
-            kept[j] = exists && is_within(first + j, size) ? epilogue.kept[bit / 8] >> bit % 8 : 0;
+            mask_bits[j] = exists && is_within(first + j, size) ? epilogue.bottom_mask[bit / 8] >> bit % 8 : 0;
         }
     }
 #pragma unroll
@@ -68,7 +68,7 @@ LM_FN void store_pixels(E* y, int at, int pitch, int first, int size, bool exist
             if (epilogue.bias != nullptr) element += bias[v];
             if (epilogue.residual != nullptr) element = residual[j][v] + element;
             if (epilogue.relu) element = positive(element);
-            if (epilogue.kept != nullptr && (kept[j] >> v & 1u) == 0) element = 0.0f;
+            if (epilogue.bottom_mask != nullptr && (mask_bits[j] >> v & 1u) == 0) element = 0.0f;
             if (element > epilogue.largest_zero) bits |= 1u << v;
         }
         const bool is_there = exists && is_within(first + j, size);
@@ -87,9 +87,9 @@ constexpr int WGRAD_THREADS = WARPS * WARP;
 
 template <class E>
 struct DirectWgradArgs {
-    float* parts;        // [groups][bands][K,kh,kw] of the groups that end here
-    const float* begun;  // [bands][K,kh,kw] of the first group, as earlier slices left it; or null
-    float* left;         // the same of the last group, which goes on in a later slice; or null; may be `begun` of one
+    float* parts;          // [groups][bands][K,kh,kw] of the groups that end here
+    const float* open_in;  // [bands][K,kh,kw] of the first group, which earlier slices left open; or null
+    float* open_out;       // the same of the last group, which goes on in a later slice; or null; may be `open_in`
     const E* maps;
     const E* image;
     DirectShape of;

@@ -16,7 +16,8 @@
 //            dynamic shared memory for filters and pixels.  wgrad: below
 //   traffic  |image| + |maps| elements, and 9 `each` products for each: groups of 4 are bound by memory, others by FFMA.
 //            What neighbouring tiles load again comes from L2
-//   assumes  tensors below 2^31 elements; each = 4, 8 or 16, no dilation.  A mask, or kept, needs C a multiple of 8
+//   assumes  tensors below 2^31 elements; each = 4, 8 or 16, no dilation.  A mask, or bottom_mask, needs
+//            C a multiple of 8
 //   sums     in fp32 by fmaf whatever the precision of products: quads of inputs one after the other, of each the rows of
 //            taps; wgrad: below.  No product meets another group, so that no infinity or NaN does
 //   ties     none
@@ -304,7 +305,8 @@ LM_FN void wgrad(const GroupedWgradArgs<E>& args) {
 #pragma unroll
             for (int k = 0; k < QUAD; ++k) use(sum[t][k], at + k * sums + t * each);
     };
-    if (group == 0 && p.begun != nullptr) visit([&](float (&to)[INPUTS], int its) { load<INPUTS>(to, p.begun + its); });
+    if (group == 0 && p.open_in != nullptr)
+        visit([&](float (&to)[INPUTS], int its) { load<INPUTS>(to, p.open_in + its); });
 
     for (int number = max(first_image, p.first_image); number < min(end_image, p.end); ++number) {
         const E* image = p.image + (number - p.first_image) * of.height * of.width * of.channels;
@@ -337,7 +339,7 @@ LM_FN void wgrad(const GroupedWgradArgs<E>& args) {
             }
     }
     if (p.end < min(end_image, p.images_whole)) {
-        visit([&](float (&from)[INPUTS], int its) { store<INPUTS>(p.left + its, from); });
+        visit([&](float (&from)[INPUTS], int its) { store<INPUTS>(p.open_out + its, from); });
     } else {
         float* parts = p.parts + group * bands * of.outputs * sums;
         visit([&](float (&from)[INPUTS], int its) { put(parts + its, from, p.accumulate); });

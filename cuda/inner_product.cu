@@ -1,9 +1,9 @@
 // sum_parts: the sums of an inner product of few rows, whose depth was cut into parts, in the order of the parts, with
 // the epilogue of conv_fprop.
 //   y [rows][columns] float written     parts [rows][splits][columns] float read
-//   begun  float read, laid out as y, or null: the sum of the parts before these; may be y
+//   sum_before  float read, laid out as y, or null: the sum of the parts before these; may be y
 //   launch   one thread per V columns of a row: grid ceil(rows columns / (256 V)), block 256, no shared memory
-//   traffic  4 (splits + 1) bytes per element, and 4 each for `begun` and a residual: bound by memory
+//   traffic  4 (splits + 1) bytes per element, and 4 each for `sum_before` and a residual: bound by memory
 //   assumes  parts below 2^31 elements; _v4: columns are a multiple of 4; a mask needs a multiple of 8
 //   source   the parts of an inner product in layermem/backends/cuda/products/inner_parts.py
 #include "conv.cuh"
@@ -15,7 +15,7 @@ constexpr int IN_FLIGHT = 8;  // parts that a thread loads before it adds the fi
 
 struct SumPartsArgs {
     float* y;
-    const float* begun;
+    const float* sum_before;
     const float* parts;
     Epilogue<float> epilogue;
     Divider by_columns;
@@ -24,7 +24,7 @@ struct SumPartsArgs {
 
 // Adds a thread's parts to `sum`, the first at `parts` and each `columns` after the one before.
 template <int V>
-LM_FN void add_parts(float (&sum)[V], bool has_begun, const float* parts, int splits, int columns) {
+LM_FN void add_parts(float (&sum)[V], bool has_sum_before, const float* parts, int splits, int columns) {
     for (int first = 0; first < splits; first += IN_FLIGHT) {
         float next[IN_FLIGHT][V];
 #pragma unroll
@@ -33,7 +33,7 @@ LM_FN void add_parts(float (&sum)[V], bool has_begun, const float* parts, int sp
 #pragma unroll
         for (int i = 0; i < IN_FLIGHT; ++i) {
             if (first + i >= splits) continue;
-            const bool is_first = first + i == 0 && !has_begun;
+            const bool is_first = first + i == 0 && !has_sum_before;
 #pragma unroll
             for (int v = 0; v < V; ++v) sum[v] = is_first ? next[i][v] : sum[v] + next[i][v];
         }
@@ -52,8 +52,8 @@ LM_FN void sum_parts(const SumPartsArgs& p) {
         float bias[V] = {}, residual[V] = {};
         if (epilogue.bias != nullptr) load<V>(bias, epilogue.bias + column);
         if (epilogue.residual != nullptr) load<V>(residual, epilogue.residual + at);
-        if (p.begun != nullptr) load<V>(y, p.begun + at);
-        add_parts<V>(y, p.begun != nullptr, p.parts + (static_cast<long long>(row) * p.splits * columns + column),
+        if (p.sum_before != nullptr) load<V>(y, p.sum_before + at);
+        add_parts<V>(y, p.sum_before != nullptr, p.parts + (static_cast<long long>(row) * p.splits * columns + column),
                      p.splits, columns);
 #pragma unroll
         for (int v = 0; v < V; ++v) {

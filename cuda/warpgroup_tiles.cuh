@@ -31,13 +31,13 @@ LM_FN void each_row_of_warp(Visit visit) {
 // Applies the epilogue and stores, 32 columns after the other.  row_of(m) is the offset of row m of the tile, or -1.
 template <class Ring, int AT_ONCE, int WORD = 0, class Product, class E, class RowOf>
 LM_FN void store_words(const Product& product, E* c, RowOf row_of, int n0, int columns, const Epilogue<E>& epilogue,
-                       const unsigned char* kept = nullptr) {
+                       const unsigned char* bottom_mask = nullptr) {
     using Word = Tile<WARP, 32, WARP, 32, 1>;
     const ColumnsOf<Product, WORD> word(product);
-    const int left = opaque(n0) + 32 * WORD;  // nothing is kept in registers from one word to the next
-    store_tile<4, Word, AT_ONCE>(word, c, row_of, left, columns, epilogue, kept);
+    const int first = opaque(n0) + 32 * WORD;  // nothing is kept in registers from one word to the next
+    store_tile<4, Word, AT_ONCE>(word, c, row_of, first, columns, epilogue, bottom_mask);
     if constexpr (WORD + 1 < Ring::COLUMNS / 32)
-        store_words<Ring, AT_ONCE, WORD + 1>(product, c, row_of, n0, columns, epilogue, kept);
+        store_words<Ring, AT_ONCE, WORD + 1>(product, c, row_of, n0, columns, epilogue, bottom_mask);
 }
 
 template <class T>

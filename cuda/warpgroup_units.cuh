@@ -71,10 +71,10 @@ LM_FN void store_and_group(Product& product, float* group, E* c, int count, int 
                            const float* bias) {
     constexpr int RUN = 4;
     const ColumnsOf<Product, WORD> word(product);
-    const int left = opaque(n0) + 32 * WORD, row = opaque(lane_of_warp()) / Product::LANES;
+    const int first = opaque(n0) + 32 * WORD, row = opaque(lane_of_warp()) / Product::LANES;
 #pragma unroll
     for (int j = 0; j < word.COLUMNS; j += RUN) {
-        const int column = left + word.n_of(j);
+        const int column = first + word.n_of(j);
         if (column >= columns) continue;
         if (bias != nullptr) {
             float added[RUN];
@@ -273,12 +273,12 @@ struct SumUnits {
             }
             set([&](int i, int e, float value) { return before[i][e] + value; });
         }
-        if (p.kept != nullptr) {
+        if (p.bottom_mask != nullptr) {
             unsigned bits[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const unsigned at = places.row(i) + column;
-                bits[i] = p.kept[at / 8] >> at % 8;
+                bits[i] = p.bottom_mask[at / 8] >> at % 8;
             }
             set([&](int i, int e, float value) { return (bits[i] >> e & 1u) == 0 ? 0.0f : value; });
         }

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.layers import LAYERS
-from tests.cases import CASES, RECORDS, select
+from tests.cases import CASES, select
+from tests.cases.records import RECORDS
 from tests.layers.harness import backward, check_gradients, forward, logical, wants_of
 from tests.op_case import OpCase, RecordCase
 
 RUNNABLE = [name for name, case in CASES.items() if {"small", "medium"} & set(case.sizes)]
+EXTENTS = {"c", "channels", "columns", "count", "first", "group", "images", "inner", "items", "k", "m", "n", "others"}
+EXTENTS |= {"out", "outputs", "part", "pixels", "rows", "shape", "size", "width"}
 PASSES = ("statistics", "gradient_sums", "input_gradient")  # of slices alone: tests/batch_norm_slices.py
 
 
@@ -97,3 +103,27 @@ def test_every_kernel_of_the_reference_has_a_case():
 def test_a_case_for_the_clock_is_a_layer(size):
     for case in select(size):
         assert case.layer(size).tops
+
+
+def sizes_written_in(path: Path) -> list[str]:
+    """Where a test is parametrized by shapes, or by sizes of an op, that its own file lists."""
+    tree, found = ast.parse(path.read_text()), []
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    constants = {ast.unparse(node.targets[0]): node.value for node in assigned}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.parametrize":
+            names = {*re.findall(r"\w+", ast.unparse(call.args[0]))} - {"precision", "settings"}
+            listed = [call.args[1]]
+            listed += [constants[name] for name in map(ast.unparse, ast.walk(call.args[1])) if name in constants]
+            rows = [node for each in listed for node in ast.walk(each) if isinstance(node, ast.Tuple)]
+            if rows and names and names <= EXTENTS:
+                found.append(f"{path}:{call.lineno}: {', '.join(sorted(names))}")
+    return found
+
+
+def test_shapes_of_ops_are_listed_here_and_not_beside_the_tests_of_kernels():
+    """A list that also says what a test expects of each shape belongs to that test."""
+    files = [path for name in ("backends", "emulator", "runtime") for path in Path("tests", name).rglob("test_*.py")]
+    files += Path("tests/native").glob("test_cpu_*.py")
+    assert len(files) > 80
+    assert not [place for path in files for place in sizes_written_in(path)]

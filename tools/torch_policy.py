@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from layermem.errors import InputError, LayermemError
 from layermem.integrations.graph_files.planner import GraphPlan, GraphPlanner
-from layermem.integrations.graph_files.text_format import Function, GraphFile, Variable, write_graph
+from layermem.integrations.graph_files.text_format import FileFunction, GraphFile, Variable, write_graph
 from layermem.utils.units import format_bytes, parse_bytes
 
 PRODUCTS = ("convolution", "mm", "addmm", "bmm", "baddbmm")
@@ -92,10 +92,10 @@ class Traced:
             reads = [ids[name] for name in dict.fromkeys(op.reads)]
             writes = [ids[name] for name, _ in op.writes]
             kind = ("Conv_" if op.target.split(".")[1] in PRODUCTS else "") + op.target
-            forwards.append(Function("forward", kind, tuple((v, "_") for v in reads), tuple(writes)))
+            forwards.append(FileFunction("forward", kind, tuple((v, "_") for v in reads), tuple(writes)))
             data = [(v, "output" if v in writes else "input") for v in sorted({ids[name] for name in saved[index]})]
             gradients = [(v, "gradient") for v in writes]
-            backwards.append(Function("backward", kind, (*gradients, *data), tuple(reads)))
+            backwards.append(FileFunction("backward", kind, (*gradients, *data), tuple(reads)))
         return GraphFile(tuple(variables), tuple(forwards), tuple(backwards))
 
     def saved_by_op(self) -> list[set[str]]:

@@ -35,7 +35,7 @@ from layermem.backends.cuda.support.launch import Launch  # noqa: E402
 from layermem.backends.cuda.support.struct_layout import layout  # noqa: E402
 from layermem.backends.cuda.update import update_parameters  # noqa: E402
 from layermem.backends.registry import narrow_roles, storage_of  # noqa: E402
-from layermem.backends.struct_layout import Layout, Scalar  # noqa: E402
+from layermem.backends.struct_layout import Scalar, StructLayout  # noqa: E402
 from layermem.graph.ops import Op  # noqa: E402
 from layermem.ops import ITEMSIZE, Update  # noqa: E402
 from layermem.schedule.ir import Instruction, Schedule  # noqa: E402
@@ -177,7 +177,7 @@ def _most_of(launch: Launch) -> Iterator[int]:
         return repeat(ARENA_BYTES)
     members = layout(launch.module, "ChannelSumsArgs").members
     at = next(member for member in members if member.name == "at")
-    assert isinstance(at.kind, Layout)
+    assert isinstance(at.kind, StructLayout)
     rows, columns = (
         int(unpack_from(member.kind.code, launch.args, at.offset + member.offset)[0])
         for name in ("rows", "columns")

@@ -51,7 +51,7 @@ class CommCalls(Sequence[Bound]):
         return self._calls[index]
 
     def run(self) -> None:
-        progress = Progress()
+        progress = CommProgress()
         thread = threading.Thread(target=self._run_comm, args=(progress,), name="layermem-comm", daemon=True)
         thread.start()
         try:
@@ -65,7 +65,7 @@ class CommCalls(Sequence[Bound]):
         finally:
             thread.join()
 
-    def _run_comm(self, progress: Progress) -> None:
+    def _run_comm(self, progress: CommProgress) -> None:
         try:
             self._run_side(True, progress)
         except BaseException as error:
@@ -73,7 +73,7 @@ class CommCalls(Sequence[Bound]):
         else:
             progress.end()
 
-    def _run_side(self, side: bool, progress: Progress) -> None:
+    def _run_side(self, side: bool, progress: CommProgress) -> None:
         """Make the calls of one side in order, each when the call of the other side that it waits for is complete."""
         other = not side
         for index, awaited in self._sides[side]:
@@ -89,7 +89,7 @@ class Stopped(Exception):
     """The caller's side has failed."""
 
 
-class Progress:
+class CommProgress:
     """The progress of both sides of one run."""
 
     def __init__(self) -> None:

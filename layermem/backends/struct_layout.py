@@ -52,7 +52,7 @@ class Packing(NamedTuple):
 
 
 class MemberKind(Protocol):
-    """The type of a member.  Error texts begin after the name of the member, which Layout adds."""
+    """The type of a member.  Error texts begin after the name of the member, which StructLayout adds."""
 
     @property
     def nbytes(self) -> int: ...
@@ -149,7 +149,7 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class StructLayout:
     """A C struct, or the parameters of a function as one.
 
     The members of a nested struct may also be given by their own names, next to the others.
@@ -204,12 +204,12 @@ class Layout:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of all members, including those of nested structs."""
-        inner = (member.kind.names for member in self.members if isinstance(member.kind, Layout))
+        inner = (member.kind.names for member in self.members if isinstance(member.kind, StructLayout))
         return frozenset(member.name for member in self.members).union(*inner)
 
     def _given(self, member: Member, values: StructValues) -> StructValue | None:
         """The value of `member`, or the values of its members; None if it is absent."""
-        if member.name in values or not isinstance(member.kind, Layout):
+        if member.name in values or not isinstance(member.kind, StructLayout):
             return values.get(member.name)
         return {name: values[name] for name in member.kind.names if name in values} or None
 
@@ -273,22 +273,22 @@ class Declarations:
         for name, base, body in ENUMERATION.findall(text):
             self._known[name] = Enumeration(name, SCALARS[base or "int"], _enumerators(body))
 
-    def struct(self, name: str) -> Layout:
+    def struct(self, name: str) -> StructLayout:
         layout = self._kind(name)
-        if not isinstance(layout, Layout):
+        if not isinstance(layout, StructLayout):
             raise KeyError(name)
         return layout
 
-    def structs(self) -> Iterator[Layout]:
+    def structs(self) -> Iterator[StructLayout]:
         """Yield the structs whose members kernels may take."""
         for name in self._structs:
             with suppress(KeyError):
                 yield self.struct(name)
 
-    def parameters(self, function: str) -> Layout:
+    def parameters(self, function: str) -> StructLayout:
         """The parameters as a struct with an alignment of 8."""
         members = self._members(function, self._functions[function].split(","))
-        return Layout(function, tuple(members), -(-_extent(members)[0] // 8) * 8, 8)
+        return StructLayout(function, tuple(members), -(-_extent(members)[0] // 8) * 8, 8)
 
     def _kind(self, type_name: str) -> MemberKind:
         """The kind of a type that is no pointer; KeyError for one that no kernel takes."""
@@ -299,7 +299,7 @@ class Declarations:
         if name not in self._known:
             body = re.sub(r"^.*\(.*$", "", self._structs[name], flags=re.MULTILINE)  # without functions
             members = tuple(self._members(name, filter(str.strip, body.split(";"))))
-            self._known[name] = Layout(name, members, *_extent(members))
+            self._known[name] = StructLayout(name, members, *_extent(members))
         return self._known[name]
 
     def _members(self, name: str, declarations: Iterable[str]) -> list[Member]:
@@ -323,7 +323,7 @@ class Declarations:
         if isinstance(kind, Enumeration) and initializer:
             assert initializer.endswith(f"::{next(iter(kind.values))}"), f"{name} must begin as zero"
         optional = or_null or bool(initializer) or kind is SCALARS["bool"] or isinstance(kind, Optional)
-        optional = optional or (isinstance(kind, Layout) and all(member.optional for member in kind.members))
+        optional = optional or (isinstance(kind, StructLayout) and all(member.optional for member in kind.members))
         return Member(name, -(-end // kind.align) * kind.align, kind, optional)
 
 

@@ -47,7 +47,7 @@ ARGUMENTS: dict[str, list[Any]] = {
 }
 
 
-class Library:
+class NcclLibrary:
     """The functions of libnccl.so.2; DeviceError if the library is missing, or if one of them fails."""
 
     def __init__(self, name: str = NAME):
@@ -81,7 +81,7 @@ class Nccl:
     def __init__(self, transport: Transport):
         group = Group(transport)
         self.rank, self.size = transport.rank, transport.size
-        self._library = group.agree(Library)
+        self._library = group.agree(NcclLibrary)
         ids = group.gather_from(lambda: self._unique_id() if group.is_first else b"")
         self._communicator = ctypes.c_void_p()
         unique = UniqueId.from_buffer_copy(ids[0])

@@ -48,7 +48,7 @@ class ImageSet:
 
 
 @dataclass(frozen=True)
-class Family:
+class NetFamily:
     """A kind of net: its layers from "data" to the scores, and suitable image sizes and learning rate."""
 
     name: str
@@ -74,7 +74,7 @@ def _squeezenet(net: NetText, classes: int) -> str:
     return net.pool("scores", x, "AVE", global_pooling=True)
 
 
-def family_of(name: str) -> Family:
+def family_of(name: str) -> NetFamily:
     """The family of lenet, squeezenet, or resnetN with N = 6n + 2."""
     if match := re.fullmatch(r"resnet([0-9]{1,4})", name):
         depth = int(match[1])
@@ -84,10 +84,10 @@ def family_of(name: str) -> Family:
             x = cifar_layers(net, depth)
             return net.fc("scores", x, param=WEIGHT_AND_BIAS, num_output=classes, weight_filler=MSRA)
 
-        return Family(f"ResNet-{depth}", layers, 16, 512, 0.05, initial_test=False)
+        return NetFamily(f"ResNet-{depth}", layers, 16, 512, 0.05, initial_test=False)
     return {
-        "lenet": Family("LeNet", _lenet, 16, 96, 0.01),
-        "squeezenet": Family("SqueezeNet 1.1", _squeezenet, 48, 1024, 0.01),
+        "lenet": NetFamily("LeNet", _lenet, 16, 96, 0.01),
+        "squeezenet": NetFamily("SqueezeNet 1.1", _squeezenet, 48, 1024, 0.01),
     }[name]
 
 
@@ -104,7 +104,7 @@ def classifier_files(name: str, images: ImageSet, *, epochs: int, batch: int | N
     }
 
 
-def _check(name: str, family: Family, images: ImageSet) -> None:
+def _check(name: str, family: NetFamily, images: ImageSet) -> None:
     _, height, width = images.shape
     if min(height, width) < family.least:
         what = f"--net {name} needs images of {family.least}x{family.least} or more, and these are {height}x{width}"
@@ -119,7 +119,7 @@ def largest_divisor(number: int, most: int) -> int:
     return next(size for size in range(min(number, most), 0, -1) if number % size == 0)
 
 
-def _train_val(family: Family, images: ImageSet, batch: int, test_batch: int) -> NetText:
+def _train_val(family: NetFamily, images: ImageSet, batch: int, test_batch: int) -> NetText:
     net = NetText(f"{family.name} ({images.classes_text})", notes=[f"{family.name} for {images.classes_text}."])
     for phase, source, size in (("TRAIN", images.train, batch), ("TEST", images.test, test_batch)):
         if size:
@@ -146,7 +146,7 @@ def _transform(images: ImageSet, phase: str) -> Mapping[str, Value]:
     return {**mirror, "mean_value": list(images.mean_values), "scale": SCALE}
 
 
-def _deploy(family: Family, images: ImageSet) -> NetText:
+def _deploy(family: NetFamily, images: ImageSet) -> NetText:
     channels, height, width = images.shape
     colours = "blue, green, red" if channels == 3 else "gray"
     means = " ".join(f"{value:g}" for value in images.mean_values)
@@ -164,7 +164,7 @@ def _deploy(family: Family, images: ImageSet) -> NetText:
     return net
 
 
-def _solver(family: Family, images: ImageSet, epochs: int, batch: int, test_batch: int, folder: str) -> str:
+def _solver(family: NetFamily, images: ImageSet, epochs: int, batch: int, test_batch: int, folder: str) -> str:
     epoch = -(-images.train_count // batch)
     every = max(1, epochs // TESTS) * epoch
     tests: dict[str, Value] = {}

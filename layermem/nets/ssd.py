@@ -50,7 +50,7 @@ class ScoreMap(NamedTuple):
     step: int
 
 
-class Extra(NamedTuple):
+class ExtraStage(NamedTuple):
     """A stage behind VGG-16: a 1x1 convolution to half the outputs, and one with these fields."""
 
     outputs: int
@@ -79,8 +79,12 @@ MAPS = {
     ),
 }
 EXTRAS = {  # from stage 6 on
-    300: (Extra(512, 3, 1, 2), Extra(256, 3, 1, 2), Extra(256, 3, 0, 1), Extra(256, 3, 0, 1)),
-    512: (*[Extra(512, 3, 1, 2), Extra(256, 3, 1, 2)], *[Extra(256, 3, 1, 2)] * 2, Extra(256, 4, 1, 1)),
+    300: (ExtraStage(512, 3, 1, 2), ExtraStage(256, 3, 1, 2), ExtraStage(256, 3, 0, 1), ExtraStage(256, 3, 0, 1)),
+    512: (
+        *[ExtraStage(512, 3, 1, 2), ExtraStage(256, 3, 1, 2)],
+        *[ExtraStage(256, 3, 1, 2)] * 2,
+        ExtraStage(256, 4, 1, 1),
+    ),
 }
 
 

@@ -25,7 +25,7 @@ from layermem.utils.units import aligned
 LARGE_BYTES = 1 << 26  # arenas from this size on are worth a run of the garbage collector
 
 
-class Values(NamedTuple):
+class PersistentValues(NamedTuple):
     """Persistent buffers while no arena holds them: in `memory`, for each band of one, the buffer, the index of its
     first value, and the values."""
 
@@ -159,14 +159,14 @@ class Runner:
             begin += _row_count(band)
         return whole
 
-    def take(self) -> Values:
+    def take(self) -> PersistentValues:
         """Move the rows of persistent buffers that lie here out of the arenas, for `put` of another runner: into the
         host's memory, or into a file where the host arena is one.  This runner has then no arenas.
 
         The pages of each buffer are given back before those of its values are written, so a process whose arenas are in
         its memory takes no more than it did, beside one buffer."""
         bands = [band for each in self._bands.values() for band in each]
-        values = Values(Arena(sum(aligned(band.nbytes) for band in bands), spill=self._spill), [])
+        values = PersistentValues(Arena(sum(aligned(band.nbytes) for band in bands), spill=self._spill), [])
         bottom, end = self.program.persistent.device_bytes, 0
         self.arena.discard(bottom, self.arena.nbytes - bottom)
         for name in self._bands:
@@ -182,7 +182,7 @@ class Runner:
         self.arena, self.host, self.executors = Arena(0), Arena(0), []
         return values
 
-    def put(self, values: Values) -> None:
+    def put(self, values: PersistentValues) -> None:
         """Set all persistent buffers, those without values to zero; the memory of `values` is given back meanwhile."""
         for name in self.persistent.keys() - {name for name, _, _ in values.bands}:
             self.zero(name)

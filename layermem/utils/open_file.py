@@ -66,7 +66,7 @@ class OpenFile:
 
     def reader(self) -> BinaryIO:
         """The content as a stream with a position of its own."""
-        return io.BufferedReader(_Stream(self))
+        return io.BufferedReader(_FileReader(self))
 
 
 class Files:
@@ -100,7 +100,7 @@ class Files:
         return os.path.normpath(os.path.join(self._folder, path))
 
 
-class _Stream(io.RawIOBase):
+class _FileReader(io.RawIOBase):
     """Reads an OpenFile from a position; several streams of one file do not disturb each other."""
 
     def __init__(self, file: OpenFile):

@@ -18,7 +18,8 @@ from layermem.errors import InputError
 from layermem.graph.ops import Op
 from layermem.layers.base import Layer, Overlay, Step
 from layermem.ops import CopyOut, GradientNorm
-from tests.cases import CASES, RECORDS, select
+from tests.cases import CASES, select
+from tests.cases.records import RECORDS
 from tests.layers.harness import Run, batch_norm_scale, layer_of, logical, wants_of, with_epilogue
 
 IMAGE = (2, 6, 7, 5)

@@ -287,7 +287,7 @@ def test_training_goes_on_with_a_loss_that_is_not_finite_as_in_caffe(folder):
     assert solver.iter == 2 and not np.isfinite(solver.outputs["loss"])
 
 
-def test_two_lines_of_names_of_pycaffe_take_the_nets_of_a_solver(folder):
+def test_a_net_of_a_solver_has_the_private_names_of_pycaffe_and_saves_to_hdf5(folder):
     solver = fed_solver(folder, "DummyData", "test_iter: 1 test_interval: 100")
     for net in (solver.net, solver.test_nets[0]):
         assert net._layer_names == ["x", "ip", "loss"] and net._blob_names == list(net.blobs)

@@ -8,22 +8,22 @@ A case is a layer as prototxt writes it, maybe with an epilogue, and the shapes 
     timing   larger than any cache: tools/bench_ops_cpu.py
     gpu      for the clock of a GPU: tools/gpu/layers.py
 
-CASES     name -> OpCase                RECORDS   name -> RecordCase: ops that no layer makes (updates, fills, host I/O)
-select()  the cases that have a size    CONV_EDGES   geometries at the edges of the tiles of implicit GEMM
-CPU_EDGES of kernels of the cpu backend
-FUSED     geometries of fused ops       DEPTHWISE, GROUPED   of kernels for groups of few channels
-OCTETS, PACKED   of tiles of 16 bits   slices.py   layers in slices of a batch
+CASES     name -> OpCase                select()   the cases that have a size
+RECORDS   of records.py: ops that no layer makes (updates, fills, host I/O)
 
-A new layer or record kind is one line of a module here; tests/test_cases.py fails for those without a case.
+Each module adds the cases of its kind; the folder is listed. Beside them it holds the lists of shapes and geometries
+that tests of single kernels share, such as `NORM_SHAPES` of normalization.py and `FUSED` of fused.py.
+
+A new layer or record kind is one line of a module here; tests/test_cases.py fails for those without a case, and for a
+list of shapes in a test of kernels.
 """
 
-# isort: off
-# Modules add their cases in this order.
-from tests.cases.base import CASES, add, select
-from tests.cases import activation
-from tests.cases.convolution import CONV_EDGES, CPU_EDGES, DEPTHWISE, GROUPED, OCTETS, PACKED, RELU_EDGES
-from tests.cases.convolution import PRECISION_BOUNDS, SLICED_DEPTHWISE
-from tests.cases.convolution import conv_case, conv_text, edge_case, edge_layer, edge_problem
-from tests.cases import windows, detection, normalization, shapes, loss
-from tests.cases.records import RECORDS
-from tests.cases.fused import FUSED, OF_OCTETS, first_layer, problem_of
+from importlib import import_module
+
+from layermem.utils.modules import modules_in
+from tests.cases.base import CASES, select
+
+__all__ = ["CASES", "select"]
+
+for name, _ in modules_in(__path__):
+    import_module(f"{__name__}.{name}")

@@ -1,8 +1,12 @@
-"""Activations: y0 = formula(x0)."""
+"""Activations: y0 = formula(x0).
+
+ELEMENTWISE, FEW   shapes of kernels that know nothing of a tensor but its elements
+"""
 
 import numpy as np
 
 from tests.cases.base import BATCH, BIG, IMAGE, MAPS, ODD, QUADS, TINY, by_shape, cases_of, number
+from tests.op_case import Shape
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -19,6 +23,10 @@ ReLU, Clip, ELU, Sigmoid, TanH, AbsVal, Power = (
 Exp, Log, BNLL, Swish, Threshold, ReLU6 = (
     cases_of(kind, medium=TINY) for kind in ("Exp", "Log", "BNLL", "Swish", "Threshold", "ReLU6")
 )
+# Elements one at a time, four at a time in one block, and in several blocks; and fewer than four.
+ELEMENTWISE: list[Shape] = [(2, 3, 7, 5), (7, 36), (4100,)]
+FEW: Shape = (3,)
+
 PReLU, Dropout = cases_of("PReLU"), cases_of("Dropout")
 
 ReLU("ReLU", "", relu, small=ODD, gpu=MAPS, **BIG)

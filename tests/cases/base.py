@@ -21,6 +21,12 @@ ROWS = (4096, 1000)
 MAPS = (128, 256, 56, 56)
 CLIP = (2, 3, 4, 4, 3)
 SIZES = ("small", "medium", "edges", "timing", "gpu")
+# Sizes before, along and behind the axis of an op: short rows and long ones, planes of fewer lines than a vector has
+# lanes and of more, and an axis of one.
+AXES = [
+    (300, 3, 1), (5, 10, 1), (9, 35, 1), (900, 21, 1), (70, 1000, 1),
+    (3, 7, 13), (1, 2, 40), (2, 19, 37), (1, 3, 65), (2, 1, 5),
+]  # fmt: skip
 BIG = {"medium": IMAGE, "timing": BATCH}
 
 CASES: dict[str, OpCase] = {}

@@ -164,6 +164,19 @@ CPU_EDGES: dict[str, Edge] = {
 # precision -> bound of forward and data gradient, of the weight gradient's long sums, and a lower bound of the error
 PRECISION_BOUNDS = {"fp32x3": (2e-6, 1e-5, 0), "tf32": (5e-4, 5e-4, 1e-4), "bf16": (4e-3, 4e-3, 1e-3)}
 
+# For each tile of implicit GEMM: channels and outputs, both read four at a time, neither, or outputs alone; on tensor
+# cores, images in one stage of channels and in two, with a precision.
+TILED_CHANNELS = [(4, 72), (3, 21), (3, 72)]
+TILED_IMAGES: list[tuple[Shape, str]] = [
+    *(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS),
+    *(((2, 40, 18, 18), each) for each in ("tf32", "bf16")),
+]
+LONG_IMAGES: list[Shape] = [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)]  # 2^14 - 1 padded pixels a side, and 2^14
+
+# Of Winograd's algorithm on the cpu: images, their size and channels, in chunks; channels of batches of few tiles.
+CHUNKED = [(1, (60, 64), 700), (4, (14, 14), 288)]
+FEW_TILES = [(192, 384), (201, 390)]
+
 
 def conv_text(outputs: int, settings: str, kind: str = "Convolution", more: str = "") -> str:
     return f'type: "{kind}" {more} convolution_param {{ num_output: {outputs} {settings} }}'

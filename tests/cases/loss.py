@@ -1,4 +1,7 @@
-"""Reductions, scores and losses."""
+"""Reductions, scores and losses.
+
+REDUCED, LARGEST, LABELLED, PAIRS   of kernels of the cpu backend, beside AXES of base.py
+"""
 
 from typing import Any
 
@@ -6,6 +9,13 @@ import numpy as np
 
 from tests.cases.base import BATCH, CLIP, IMAGE, ODD, PIXELS, ROWS, add, cases_of, integers, normal
 from tests.op_case import Shape
+
+# Sizes before, along and behind the axis: one long row in parts, many rows, planes of few lines and of many, a number.
+REDUCED: list[Shape] = [(1, 40001, 1), (700, 33, 1), (3, 130, 20), (2, 5, 700), (1, 1, 1)]
+# Rows, their size, how many of the largest, and places from one element of a row to the next.
+LARGEST = [(1, 1, 1, 1), (90, 37, 5, 1), (12, 100, 100, 3), (6, 5003, 1, 2), (1500, 21, 1, 1), (90, 3, 1, 5)]
+LABELLED = [(1, 3, 1), (40, 5, 7), (3, 9001, 1)]  # items, channels, pixels: a few, of images, in parts
+PAIRS = [(1, 1), (50, 40), (3, 9000)]  # items and their elements: one, some, in parts
 
 Reduction, ArgMax = cases_of("Reduction"), cases_of("ArgMax")
 for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):

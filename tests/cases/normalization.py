@@ -1,6 +1,11 @@
-"""Normalization, scales and biases."""
+"""Normalization, scales and biases.
+
+NORM_SHAPES   of a BatchNorm        MOMENT_ROWS   rows and columns whose moments, or sums for backward, are added
+CHANNEL_AXES, CENTERED, LENGTHS, LRN_WINDOWS   of kernels of the cpu backend
+"""
 
 from tests.cases.base import (
+    AXES,
     BATCH,
     BIG,
     CLIP,
@@ -15,8 +20,22 @@ from tests.cases.base import (
     cases_of,
     normal,
 )
+from tests.op_case import Shape
 
 LOOSE = {"tolerance": 1e-5}
+# Channels one at a time, four at a time in several parts, of rows, and before their pixels.
+NORM_SHAPES: list[Shape] = [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36), (4, 6, 11)]
+# One row; less than a unit and one unit of 128 rows; several units, with a rest; columns of several blocks; many units.
+MOMENT_ROWS: list[Shape] = [(1, 4), (31, 8), (128, 7), (300, 20), (700, 130), (513, 260), (4100, 3)]
+# Sizes before, along and behind the axis of channels: rows and planes of one part and of several, one channel.
+CHANNEL_AXES: list[Shape] = [
+    (2 * 7 * 13, 36, 1), (3, 20, 91), (1, 1, 1000), (5, 3, 1), (4000, 17, 1), (1, 4, 7), (40000, 4, 1), (130, 130, 7),
+]  # fmt: skip
+CENTERED = [*AXES, (1, 400, 70)]  # for MVN, which sums long planes in parts
+# Pixels, channels, and pixels that have one length together: one, some, half of all in several parts.
+LENGTHS = [(7, 5, 1), (60, 37, 1), (60, 37, 20), (3000, 64, 1500), (4, 1, 2)]
+# A stored shape and the size of a window: several vectors of channels, fewer than a vector, one row, many blocks.
+LRN_WINDOWS = [((2, 7, 5, 36), 5), ((1, 3, 4, 3), 5), ((3, 13, 1, 20), 3), ((2, 40, 40, 96), 5)]
 LRN, BatchNorm, MVN = cases_of("LRN"), cases_of("BatchNorm", "batch_norm_param"), cases_of("MVN")
 LRN("LRN", "", timing=BATCH)
 LRN("LRN of five", "local_size: 5 alpha: 0.3", medium=IMAGE)
@@ -40,11 +59,7 @@ BatchNorm("BatchNorm", "", small=(4, 3, 12, 17), gpu=MAPS, **BIG, **LOOSE)
 BatchNorm("BatchNorm by quads", "", small=QUADS, **LOOSE)
 BatchNorm("BatchNorm of rows", "", medium=(9, 4), **LOOSE)
 by_shape(
-    BatchNorm,
-    "BatchNorm",
-    "",
-    [(2, 3, 7, 5), (3, 36), (2, 20, 13, 7), (6, 72, 9, 11), (300, 5), (4, 6, 11), (1, 4, 1, 1)],
-    drawn={0: normal(3, mean=1)},
+    BatchNorm, "BatchNorm", "", [*NORM_SHAPES, (6, 72, 9, 11), (300, 5), (1, 4, 1, 1)], drawn={0: normal(3, mean=1)}
 )
 BatchNorm("BatchNorm of pictures", "", timing=PICTURES)
 BatchNorm("BatchNorm of averages", "use_global_stats: true", small=ODD, medium=IMAGE)

@@ -1,4 +1,7 @@
-"""Ops that no layer makes."""
+"""Ops that no layer makes.
+
+RECORDS   name -> RecordCase        BYTE_IMAGES, NORMS_OF_ROWS   sizes for tests of single kernels
+"""
 
 from dataclasses import replace
 
@@ -24,6 +27,9 @@ SETTINGS: StepContext = {
 }
 # optimizer state by rule
 STATES = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2, "AdamW": 2}
+# Images in bytes: odd sizes, one channel, four, one pixel, more than a block of pixels.
+BYTE_IMAGES = [(2, 3, 5, 7), (3, 1, 4, 4), (1, 4, 9, 3), (5, 2, 1, 1), (2, 3, 17, 16)]
+NORMS_OF_ROWS = [(1,), (3, 64, 2), (5000, 1, 800)]  # rows of each parameter whose squares are added
 WEIGHTS, SCALAR = Tensor((5, 7)), Tensor(())
 
 

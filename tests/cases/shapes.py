@@ -1,4 +1,7 @@
-"""Shapes and sizes, rows of a table, recurrent layers."""
+"""Shapes and sizes, rows of a table, recurrent layers.
+
+COPIED_ROWS, COPIED_BYTES, TRANSPOSED, TABLES, RESIZED   of kernels of the cpu backend
+"""
 
 from typing import Any
 
@@ -6,6 +9,23 @@ import numpy as np
 
 from tests.cases.base import BATCH, BIG, IMAGE, ODD, QUADS, add, cases_of, integers
 from tests.op_case import Draw, Shape
+
+# Rows and their width: one, of parts, many short ones, of whole vectors.
+COPIED_ROWS = [(1, 100), (2, 40001), (500, 3), (77, 64)]
+COPIED_BYTES = [(2, 400_002), (3, 262_144), (2, 0), (0, 5)]  # besides: pieces of a row for several threads, and nothing
+# Matrices, their rows and columns: one element, few rows, blocks with a rest, a long row, a long column.
+TRANSPOSED = [(1, 1, 1), (3, 3, 91), (2, 50, 33), (1, 3, 70000), (2, 400, 17)]
+# Rows of a table, their width, and how many are read: few, some, wide rows, single numbers, one row.
+TABLES = [(5, 3, 7), (300, 17, 40), (2, 40001, 5), (70, 1, 2000), (1, 8, 1)]
+# Sizes of an image and of the result, and the corner and size of the part that is read.
+RESIZED = [
+    ((7, 5), (13, 9), (0, 0), (7, 5)),
+    ((9, 8), (4, 5), (1, 2), (7, 4)),
+    ((6, 6), (1, 1), (0, 0), (6, 6)),
+    ((1, 1), (5, 3), (0, 0), (1, 1)),
+    ((5, 4), (33, 25), (0, 0), (5, 4)),
+    ((2, 1), (150, 70), (0, 0), (2, 1)),
+]
 
 Tile, Permute, Reorg, Upsample = cases_of("Tile"), cases_of("Permute"), cases_of("Reorg"), cases_of("Upsample")
 PriorBox, Crop, Interp = cases_of("PriorBox", "prior_box_param"), cases_of("Crop"), cases_of("Interp")

@@ -1,6 +1,8 @@
 """Layers in slices of a batch: all slices together give the bits of the whole batch, on every backend.
 
 SLICED   name -> SlicedCase        NORMS   shapes and slices of a BatchNorm in two passes, by name
+MOMENT_BLOBS, MOMENT_SLICES   blobs of 12 items whose moments slices add up, and items of the slices
+WARPGROUP_CONVOLUTIONS        of 12 items, whose gradients of filters the warpgroup engine adds up
 sliced()  a case      op_cases()  those of the other modules that a backend computes in slices of one item and of two
 """
 
@@ -329,3 +331,11 @@ NORMS: dict[str, tuple[Shape, Counts, Sequence[str]]] = {
     "rows": ((40, 70), [(1, 39)], BOTH),
     "parts of quads": ((8, 4, 60, 40), [(2,) * 4], BOTH),
 }
+
+# Quads and single channels of images, of several units of rows; rows; channels before their pixels.
+MOMENT_BLOBS: list[Shape] = [(12, 8, 7, 7), (12, 3, 5, 5), (12, 20, 16, 16), (12, 36), (12, 5, 70)]
+MOMENT_SLICES: Counts = [(6, 6), (1,) * 12, (3, 9), (4, 4, 4)]
+WARPGROUP_CONVOLUTIONS: list[tuple[str, Shape]] = [
+    ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
+    ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
+]

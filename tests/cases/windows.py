@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.cases.activation import relu
+from tests.cases.activation import ELEMENTWISE, relu
 from tests.cases.base import BATCH, IMAGE, MAPS, ODD, QUADS, SIZES, SLIVER, add, cases_of, integers
 from tests.op_case import Draw, Formula, Shape
 
@@ -141,7 +141,7 @@ eltwise(
 eltwise("Eltwise SUM + ReLU", "", 2, lambda a, b: relu(a + b), gpu=MAPS, relu=True)
 for _operation in ("SUM", "PROD", "MAX"):
     for _count in (2, 3, 7):
-        for _shape in ((2, 3, 7, 5), (7, 36), (4100,)):
+        for _shape in ELEMENTWISE:
             eltwise(
                 f"Eltwise {_operation}: {_count} of {_shape}", f"operation: {_operation}", _count, None, edges=_shape
             )

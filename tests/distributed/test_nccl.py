@@ -91,7 +91,7 @@ def test_without_the_library_the_error_says_what_to_install():
     with pytest.raises(
         DeviceError, match=r"NCCL does not load \(.*\); pip install nvidia-nccl-cu13, or --transport mpi"
     ):
-        nccl.Library("libnccl-is-not-here.so.2")
+        nccl.NcclLibrary("libnccl-is-not-here.so.2")
 
 
 def test_an_old_library_is_refused(tmp_path):
@@ -104,7 +104,7 @@ def test_an_old_library_is_refused(tmp_path):
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     with pytest.raises(DeviceError, match="NCCL 2604 is too old"):
-        nccl.Library(str(library))
+        nccl.NcclLibrary(str(library))
 
 
 def test_a_unique_id_is_passed_by_value():

@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.normalization import CHANNEL_AXES
 from tests.native.numbers import at, close, normal
-
-SHAPES = [
-    (2 * 7 * 13, 36, 1),
-    (3, 20, 91),
-    (1, 1, 1000),
-    (5, 3, 1),
-    (4000, 17, 1),
-    (1, 4, 7),
-    (40000, 4, 1),
-    (130, 130, 7),
-]
 
 
 def per_channel(values):
@@ -23,7 +13,7 @@ def per_channel(values):
     return values[None, :, None]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
     s, channels = shape, shape[1]
     x, dy, f, b = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)
@@ -62,7 +52,7 @@ def test_scale_and_bias_act_channel_by_channel(shape, isa, every_way):
     close(db, dy.sum(axis=(0, 2)) + b, 1e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_bits(shape, isa, every_way):
     s, channels = shape, shape[1]
     x = normal(1, *shape) * 2 + per_channel(np.arange(channels, dtype=np.float32) * 10)
@@ -114,7 +104,7 @@ def test_batch_norm_normalizes_moves_its_averages_once_and_recomputes_the_same_b
     close(w[2], averages[2] * fraction + 1)
 
 
-@pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] * s[2] > 5])
+@pytest.mark.parametrize("shape", [s for s in CHANNEL_AXES if s[0] * s[2] > 5])
 def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, isa, every_way):
     s, _channels = shape, shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, *shape)
@@ -152,7 +142,7 @@ def test_batch_norm_backward_is_the_derivative_through_mean_and_variance(shape, 
     assert (over_x == dx).all() and (over_dy == dx).all() and (added == before + dx).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
     s, channels = shape, shape[1]
     x, dy, eps = normal(1, *shape), normal(2, *shape), 1e-3
@@ -193,7 +183,7 @@ def test_batch_norm_with_moving_averages_is_linear_in_x(shape, isa, every_way):
 
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_way):
     s, channels = shape, shape[1]
     x, dy, before = normal(1, *shape) + 3, normal(2, *shape), normal(3, channels)
@@ -247,7 +237,7 @@ def test_norm_scale_and_relu_in_one_keep_nothing_but_x(shape, relu, isa, every_w
 
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, every_way):
     s, channels = shape, shape[1]
     x, other, f, b = normal(1, *shape) + 3, normal(2, *shape), normal(4, channels), normal(5, channels)
@@ -274,7 +264,7 @@ def test_a_residual_is_added_before_the_relu_and_its_mask(shape, relu, isa, ever
     assert (mask == np.packbits(total.ravel() > 0, bitorder="little")).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CHANNEL_AXES)
 def test_prelu_has_a_slope_for_each_channel(shape, isa, every_way):
     s, channels = shape, shape[1]
     x, dy, slope, before = normal(1, *shape), normal(2, *shape), normal(3, channels), normal(4, channels)

@@ -8,7 +8,8 @@ import pytest
 from layermem._native import cpu
 from layermem.backends.cpu.convolution import conv_problem, native
 from layermem.backends.cpu.support.launch import launch, query
-from tests.cases import CPU_EDGES, edge_problem, problem_of
+from tests.cases.convolution import CHUNKED, CPU_EDGES, FEW_TILES, edge_problem
+from tests.cases.fused import problem_of
 from tests.native.numbers import at, close, normal
 
 CASES = {name: edge_problem(edge) for name, edge in CPU_EDGES.items()}
@@ -164,7 +165,7 @@ def run_step(step, case, memory, x, w, dy):
 
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("images", "size", "others"), [(1, (60, 64), 700), (4, (14, 14), 288)])
+@pytest.mark.parametrize(("images", "size", "others"), CHUNKED)
 def test_chunks_of_channels_have_the_bits_of_a_layer_with_these_channels_alone(step, images, size, others, every_way):
     """700 x 200 pairs of channels take 19.2 MiB when transformed: output channels come in two chunks, tiles in two
     batches or more.  Four images of 14 x 14 pixels are one batch, with chunks of 64 channels."""
@@ -204,7 +205,7 @@ def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
 
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("images", [2, 4, 8])
-@pytest.mark.parametrize(("c", "k"), [(192, 384), (201, 390)])
+@pytest.mark.parametrize(("c", "k"), FEW_TILES)
 def test_a_slice_of_few_tiles_has_the_bits_of_the_batch(images, c, k, isa, every_way):
     """Slices of 8, 16 and 32 tiles (dgrad: 8) have few output channels in each task; the batch of 64 tiles packs all
     weights."""

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch
+from tests.cases.shapes import COPIED_BYTES, COPIED_ROWS, TRANSPOSED
 from tests.native.numbers import at, normal
 
 
-@pytest.mark.parametrize("rows, width", [(1, 100), (2, 40001), (500, 3), (77, 64)])
+@pytest.mark.parametrize("rows, width", COPIED_ROWS)
 def test_copied_rows_keep_clear_of_their_neighbours(rows, width, isa, every_way):
     x, frame = normal(1, rows, width + 5), normal(2, rows, width + 9)
 
@@ -25,7 +26,7 @@ def test_copied_rows_keep_clear_of_their_neighbours(rows, width, isa, every_way)
     assert (out == want).all() and (added == sums).all()
 
 
-@pytest.mark.parametrize("rows, width", [(1, 100), (2, 400_002), (500, 3), (77, 64), (3, 262_144), (2, 0), (0, 5)])
+@pytest.mark.parametrize("rows, width", [*COPIED_ROWS, *COPIED_BYTES])
 def test_copied_bytes_keep_clear_of_their_neighbours(rows, width, every_way):
     rng = np.random.default_rng(rows)
     x, frame = (rng.integers(0, 256, (rows, width + more), np.uint8) for more in (6, 10))
@@ -41,7 +42,7 @@ def test_copied_bytes_keep_clear_of_their_neighbours(rows, width, every_way):
     assert (out == want).all()
 
 
-@pytest.mark.parametrize("n, rows, columns", [(1, 1, 1), (3, 3, 91), (2, 50, 33), (1, 3, 70000), (2, 400, 17)])
+@pytest.mark.parametrize("n, rows, columns", TRANSPOSED)
 def test_transpose_turns_each_image_over(n, rows, columns, isa, every_way):
     x, before = normal(1, n, rows, columns), normal(2, n, columns, rows)
 

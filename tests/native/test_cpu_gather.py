@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch
+from tests.cases.shapes import TABLES
 from tests.native.numbers import at, normal
-
-SIZES = [(5, 3, 7), (300, 17, 40), (2, 40001, 5), (70, 1, 2000), (1, 8, 1)]  # rows, width, count
 
 
 def drawn(rows, count):
     return np.random.default_rng(rows).integers(0, rows, count).astype(np.float32)
 
 
-@pytest.mark.parametrize("rows, width, count", SIZES)
+@pytest.mark.parametrize("rows, width, count", TABLES)
 def test_rows_are_gathered_with_and_without_a_bias(rows, width, count, isa, every_way):
     table, bias, index = normal(1, rows, width), normal(2, width), drawn(rows, count)
 
@@ -30,7 +29,7 @@ def test_rows_are_gathered_with_and_without_a_bias(rows, width, count, isa, ever
     np.testing.assert_array_equal(biased, table[index.astype(int)] + bias)
 
 
-@pytest.mark.parametrize("rows, width, count", SIZES)
+@pytest.mark.parametrize("rows, width, count", TABLES)
 def test_a_row_is_the_sum_of_what_was_read_from_it_in_the_order_of_the_indices(rows, width, count, isa, every_way):
     x, index, before = normal(1, count, width), drawn(rows, count), normal(3, rows, width)
     expected, added = np.zeros((rows, width), np.float32), before.copy()

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.inner_product import COLUMN_SUMS, PRODUCTS
 from tests.native.numbers import at, close, normal
 
 
-@pytest.mark.parametrize("rows, columns", [(1, 3), (7, 20), (5000, 36), (70000, 3)])
+@pytest.mark.parametrize("rows, columns", COLUMN_SUMS)
 def test_column_sums_add_every_row(rows, columns, isa, every_way):
     values, before = normal(1, rows, columns), normal(2, columns)
 
@@ -22,9 +23,6 @@ def test_column_sums_add_every_row(rows, columns, isa, every_way):
     want = values.sum(axis=0, dtype=np.float64)
     close(out, want, 1e-5)
     close(added, want + before, 1e-5)
-
-
-PRODUCTS = [(1, 10, 36), (1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 10, 500), (100, 130, 300), (13, 257, 4097)]
 
 
 @pytest.mark.parametrize("m, n, k", PRODUCTS)
@@ -58,11 +56,8 @@ def test_inner_product_forward_and_backward_are_matrix_products(m, n, k, isa, ev
     close(dw2, dy.T @ x + w)
 
 
-FUSED_UPDATES = [(1, 1, 1), (8, 36, 2500), (7, 100, 13), (64, 30, 1030), (200, 25, 1100)]
-
-
 @pytest.mark.parametrize("rule", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
-@pytest.mark.parametrize("m, n, k", FUSED_UPDATES)
+@pytest.mark.parametrize("m, n, k", PRODUCTS)
 def test_a_fused_update_is_wgrad_and_then_its_update_to_the_bit(m, n, k, rule, isa, every_way):
     x, dy, w, h0, h1 = normal(1, m, k), normal(2, m, n), normal(3, n, k), normal(4, n, k) ** 2, normal(5, n, k) ** 2
     two = rule in ("AdaDelta", "Adam")
@@ -108,7 +103,7 @@ def test_few_rows_of_a_data_gradient_have_the_bits_of_many(isa, every_way):
 
 
 @pytest.mark.parametrize("first", [1, 12, 64, 95])
-@pytest.mark.parametrize("m, n, k", [(1, 130, 36), (7, 100, 13), (33, 257, 1030), (64, 140, 300)])
+@pytest.mark.parametrize("m, n, k", [sizes for sizes in PRODUCTS if sizes[1] > 95])
 def test_bands_of_the_rows_of_w_leave_the_bits_of_the_whole(m, n, k, first, isa, every_way):
     x, w, bias, dy = normal(1, m, k), normal(2, n, k), normal(3, n), normal(4, m, n)
     assert query("inner_product_wgrad_workspace_bytes", m, n, k) == 0

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.normalization import LENGTHS
 from tests.native.numbers import at, close, normal
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("pixels, channels, group", [(7, 5, 1), (60, 37, 1), (60, 37, 20), (3000, 64, 1500), (4, 1, 2)])
+@pytest.mark.parametrize("pixels, channels, group", LENGTHS)
 def test_groups_of_pixels_have_length_one(pixels, channels, group, shared, isa, every_way):
     x, dy = normal(1, pixels, channels), normal(2, pixels, channels)
     scale = normal(3, 1 if shared else channels)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.base import AXES
+from tests.cases.loss import LABELLED, PAIRS
 from tests.native.numbers import at, close, normal
 
 
@@ -64,7 +66,7 @@ def places(label, channels, pixels):
 
 
 @pytest.mark.parametrize("squared", [False, True])
-@pytest.mark.parametrize("items, channels, pixels", [(1, 3, 1), (40, 5, 7), (3, 9001, 1)])
+@pytest.mark.parametrize("items, channels, pixels", LABELLED)
 def test_the_hinge_loss_pushes_labels_up_and_others_down(items, channels, pixels, squared, isa, every_way):
     classes = channels * pixels
     x, before, dloss = normal(1, items, classes), normal(2, items, classes), np.float32([2.0])
@@ -122,7 +124,7 @@ def test_the_logistic_loss_stops_at_the_smallest_probability(isa, every_way):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("items, size", [(1, 1), (50, 40), (3, 9000)])
+@pytest.mark.parametrize("items, size", PAIRS)
 def test_the_contrastive_loss_joins_pairs_and_parts_others(items, size, legacy, isa, every_way):
     a, b = normal(1, items, size), normal(2, items, size)
     same, dloss = np.random.default_rng(3).integers(0, 2, items).astype(np.float32), np.float32([2.0])
@@ -172,7 +174,7 @@ def test_a_label_that_is_no_class_is_reported_with_the_range(memory):
 
 
 @pytest.mark.parametrize("ignore", [None, 1])
-@pytest.mark.parametrize("shape", [(9, 35, 1), (40, 3, 1), (2, 19, 37), (3, 1, 5)])
+@pytest.mark.parametrize("shape", AXES)
 def test_the_infogain_loss_counts_every_class_as_the_row_of_the_label_says(shape, ignore, isa, every_way):
     s, (outer, classes, inner) = shape, shape
     rng, before = np.random.default_rng(3), normal(2, *shape)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.normalization import LRN_WINDOWS
 from tests.native.numbers import at, close, normal
 
 
@@ -23,9 +24,7 @@ def window_sum(values, size, across):
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize("beta", [0.75, 0.6, 0.5])
 @pytest.mark.parametrize("across", [True, False])
-@pytest.mark.parametrize(
-    "shape, size", [((2, 7, 5, 36), 5), ((1, 3, 4, 3), 5), ((3, 13, 1, 20), 3), ((2, 40, 40, 96), 5)]
-)
+@pytest.mark.parametrize("shape, size", LRN_WINDOWS)
 def test_lrn_divides_by_a_power_of_the_squares_around(shape, size, across, beta, isa, every_way):
     n, h, w, c = shape
     x, dy, before = normal(1, *shape), normal(2, *shape), normal(3, *shape)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch
+from tests.cases.normalization import CENTERED
 from tests.native.numbers import at, close, normal
-
-SHAPES = [(2, 35, 7), (1, 400, 70), (3, 1000, 1), (2, 61, 1), (1, 3, 65), (2, 1, 5)]  # outer, size, inner
 
 
 def mean(a):
@@ -14,7 +13,7 @@ def mean(a):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", CENTERED)
 def test_means_and_deviations_are_removed(shape, normalize, isa, every_way):
     outer, _, inner = shape
     x, dy, before, eps = normal(1, *shape) + 5, normal(2, *shape), normal(3, *shape), 0.01

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.base import AXES
+from tests.cases.loss import LARGEST, REDUCED
 from tests.native.numbers import at, close, normal
 
 TERMS = {"plain": (lambda x: x, np.ones_like), "absolute": (np.abs, np.sign), "square": (np.square, lambda x: 2 * x)}
 
 
 @pytest.mark.parametrize("term", TERMS)
-@pytest.mark.parametrize("shape", [(1, 40001, 1), (700, 33, 1), (3, 130, 20), (2, 5, 700), (1, 1, 1)])
+@pytest.mark.parametrize("shape", REDUCED)
 def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, isa, every_way):
     s, (outer, _, inner) = shape, shape
     x, dy, y0, dx0 = normal(1, *shape), normal(2, outer, inner), normal(3, outer, inner), normal(4, *shape)
@@ -42,10 +44,7 @@ def test_a_reduction_sums_along_its_axis_and_spreads_the_gradient(shape, term, i
     assert (over == dx).all() and (added == dx0 + dx).all()
 
 
-@pytest.mark.parametrize(
-    "rows, size, count, inner",
-    [(1, 1, 1, 1), (90, 37, 5, 1), (12, 100, 100, 3), (6, 5003, 1, 2), (1500, 21, 1, 1), (90, 3, 1, 5)],
-)
+@pytest.mark.parametrize("rows, size, count, inner", LARGEST)
 def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner, isa, every_way):
     x = np.round(normal(1, rows, size) * 3)  # many equals
     x[0, -1] = np.nan
@@ -78,7 +77,7 @@ def test_the_largest_come_first_and_of_equals_the_last(rows, size, count, inner,
 
 @pytest.mark.parametrize("ignore", [None, 1])
 @pytest.mark.parametrize("top_k", [1, 3])
-@pytest.mark.parametrize("shape", [(70, 10, 1), (900, 21, 1), (3, 7, 40)])
+@pytest.mark.parametrize("shape", [axis for axis in AXES if axis[1] > 2])
 def test_accuracy_counts_labels_among_the_best_and_ties_as_misses(shape, top_k, ignore, isa, every_way):
     s, (outer, classes, inner) = shape, shape
     x = np.round(normal(1, *shape) * 2)

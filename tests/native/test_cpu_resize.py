@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch
+from tests.cases.shapes import RESIZED
 from tests.native.numbers import at, close, normal
 
 
@@ -19,17 +20,7 @@ def line(size, out):
     return weights
 
 
-@pytest.mark.parametrize(
-    "size, out, first, part",
-    [
-        ((7, 5), (13, 9), (0, 0), (7, 5)),
-        ((9, 8), (4, 5), (1, 2), (7, 4)),
-        ((6, 6), (1, 1), (0, 0), (6, 6)),
-        ((1, 1), (5, 3), (0, 0), (1, 1)),
-        ((5, 4), (33, 25), (0, 0), (5, 4)),
-        ((2, 1), (150, 70), (0, 0), (2, 1)),
-    ],
-)
+@pytest.mark.parametrize("size, out, first, part", RESIZED)
 def test_interp_is_bilinear_and_its_backward_the_transpose(size, out, first, part, isa, every_way):
     n, c = 2, 20
     x, dy = normal(1, n, *size, c), normal(2, n, *out, c)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from layermem.backends.cpu.support.launch import launch, query
+from tests.cases.base import AXES
 from tests.native.numbers import at, normal
 
 LARGEST_LOSS = -np.log(np.finfo(np.float32).tiny.astype(np.float64))  # of one label, as in Caffe
-AXES = [(5, 10, 1), (70, 1000, 1), (3, 7, 13), (1, 2, 40), (2, 1, 5), (300, 3, 1)]
 
 
 def softmax64(x, axis=1):

@@ -12,7 +12,8 @@ import numpy as np
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from tests.backends.cuda.harness import Case, Way, case_of
-from tests.cases import CASES, CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases import CASES
+from tests.cases.convolution import CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tools.gpu.every_kernel import Check, every_kernel
 from tools.gpu.exact import PRODUCTS as EXACT_PRODUCTS
 from tools.gpu.exact import exact_cases

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from layermem.backends.cuda.products import conv_patch
-from layermem.backends.cuda.products.gemm_tiles import SMS, Engine
+from layermem.backends.cuda.products.gemm_tiles import SMS, GemmEngine
 from layermem.backends.cuda.products.warpgroup import WarpgroupEngine, tiles_of
 from layermem.backends.cuda.support.launch import Launch, ceil_div
 from tools.gpu.every_kernel import Check
@@ -74,9 +74,11 @@ def met(wanted: Iterable[Check], multiprocessors: int = SMS) -> list[Met]:
 @contextmanager
 def noting(note: Callable[[Met], None]) -> Iterator[None]:
     """A context that notes launches by engines."""
-    of_every_gpu, by_warpgroups, of_patch = Engine.launch, WarpgroupEngine.launch, Engine.of_patch
+    of_every_gpu, by_warpgroups, of_patch = GemmEngine.launch, WarpgroupEngine.launch, GemmEngine.of_patch
 
-    def launch(engine: Engine, product: str, vector: int, args: str, matrices: Any, depth: int, **more: Any) -> Launch:
+    def launch(
+        engine: GemmEngine, product: str, vector: int, args: str, matrices: Any, depth: int, **more: Any
+    ) -> Launch:
         made = of_every_gpu(engine, product, vector, args, matrices, depth, **more)
         note(_met(made, matrices, depth, engine.depth, engine.stages))
         return made
@@ -90,7 +92,7 @@ def noting(note: Callable[[Met], None]) -> Iterator[None]:
             note(_met(made, matrices, depth, engine.depth, ring))
         return made
 
-    def launch_of_patch(engine: Engine, plain: Launch, problem: Any, matrices: Any) -> Launch:
+    def launch_of_patch(engine: GemmEngine, plain: Launch, problem: Any, matrices: Any) -> Launch:
         made = of_patch(engine, plain, problem, matrices)
         if made is not plain:
             depth = prod(problem.kernel) * problem.c // problem.groups
@@ -98,9 +100,9 @@ def noting(note: Callable[[Met], None]) -> Iterator[None]:
         return made
 
     with (
-        patch.object(Engine, "launch", launch),
+        patch.object(GemmEngine, "launch", launch),
         patch.object(WarpgroupEngine, "launch", launch_by_warpgroups),
-        patch.object(Engine, "of_patch", launch_of_patch),
+        patch.object(GemmEngine, "of_patch", launch_of_patch),
     ):
         yield
 

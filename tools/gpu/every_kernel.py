@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from layermem.backends.cuda.products import gemm_tiles, warpgroup
-from layermem.backends.cuda.products.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_MIXED_WIDTH, PACKED_BF16, Tile
+from layermem.backends.cuda.products.gemm_tiles import ALL_TILES, ENGINES, PACES_OF_MIXED_WIDTH, PACKED_BF16, GemmTile
 from layermem.backends.cuda.products.warpgroup import PACKED_TILES, WARPGROUP_TILES, WarpgroupTile
 from layermem.ops import MOMENTS_ROWS, NARROW
 from tests.backends.cuda.harness import Case, Way, case_of, close
@@ -48,7 +48,7 @@ class Check(NamedTuple):
     name: str
     precision: str
     make: Callable[[Way], Checked]
-    tile: gemm_tiles.Tile | WarpgroupTile | None = None
+    tile: gemm_tiles.GemmTile | WarpgroupTile | None = None
     storage: str = ""
 
     @property
@@ -147,7 +147,7 @@ def words(precision: str) -> tuple[str, ...]:
     return ("", "bf16") if precision == "bf16" else ("",)
 
 
-def of_tile(precision: str, word: str, tile: Tile) -> Iterator[tuple[str, Callable[[Way], Case | Exact]]]:
+def of_tile(precision: str, word: str, tile: GemmTile) -> Iterator[tuple[str, Callable[[Way], Case | Exact]]]:
     if word:
         for name in ("Convolution by octets", *BY_WIDTH):
             yield name, partial(Exact, partial(in_16_bits, name, word))

@@ -20,7 +20,8 @@ from tests.backends.cuda.masked_dgrad import masked_dgrad
 from tests.backends.cuda.narrow_steps import TAKING, taken_steps
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.weight_tiles import run_tile_weights, tiled, weights_of
-from tests.cases import CASES, FUSED, first_layer
+from tests.cases import CASES
+from tests.cases.fused import FUSED, first_layer
 from tests.op_case import OpCase
 
 Pair = tuple[str, np.ndarray, np.ndarray]  # (name, result of a kernel, expected result)

@@ -26,7 +26,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     PACES_OF_MIXED_WIDTH,
     PACKED_BF16,
     WGRAD,
-    Engine,
+    GemmEngine,
     engine_for,
 )
 from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
@@ -37,19 +37,19 @@ from layermem.backends.cuda.products.warpgroup import (
     WarpgroupTile,
     engine_of,
 )
-from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
+from layermem.backends.cuda.products.wgrad import SplitK, conv_wgrad
 from layermem.backends.cuda.support.launch import Launch, ceil_div
 from layermem.backends.cuda.support.moments import NormOperands, Units, batch_moments, gradient_sums
 from layermem.ops import MOMENTS_ROWS, ConvProblem, Window
 from tests.backends.cuda.harness import Way
-from tests.cases import first_layer
+from tests.cases.fused import first_layer
 from tools.gpu.every_kernel import Check, words
 from tools.gpu.exact import stored
 from tools.gpu.whole_numbers import Gpu, Operands, Places, said
 
-Tile = gemm_tiles.Tile | WarpgroupTile
+Tile = gemm_tiles.GemmTile | WarpgroupTile
 Wrong = dict[str, str]  # faults by kernel
-Run = Callable[[Operands, Engine, Places], Wrong]
+Run = Callable[[Operands, GemmEngine, Places], Wrong]
 ONE_IN = 36  # a brief run makes one in 36 of all checks
 OF_PATCHES = (180, 100)  # numbers of outputs, each with its own tile
 IMAGES, PARTS = 255, 17  # images of the real problems, and parts of their weight gradients
@@ -112,12 +112,12 @@ def patches(outputs: int, small: bool) -> ConvProblem:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def fprop(operands: Operands, engine: Engine, at: Places) -> Wrong:
+def fprop(operands: Operands, engine: GemmEngine, at: Places) -> Wrong:
     launch = conv_fprop(engine, operands.problem, at.out, at.image, at.weights(engine, FPROP))
     return operands.judged(FPROP, [launch])
 
 
-def fprop_with_moments(operands: Operands, engine: Engine, at: Places) -> Wrong:
+def fprop_with_moments(operands: Operands, engine: GemmEngine, at: Places) -> Wrong:
     problem = operands.problem
     moments, wanted = (operands.buffer(role, problem.moments.nbytes) for role in ("moments", "wanted moments"))
     launch = conv_fprop(engine, problem, at.out, at.image, at.weights(engine, FPROP), moments=moments)
@@ -126,12 +126,12 @@ def fprop_with_moments(operands: Operands, engine: Engine, at: Places) -> Wrong:
     return _differing(operands, launch, moments, wanted, problem.moments.count, "moments") | wrong
 
 
-def dgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
+def dgrad(operands: Operands, engine: GemmEngine, at: Places) -> Wrong:
     launch = conv_dgrad(engine, operands.problem, at.out, at.maps, at.weights(engine, DGRAD))
     return operands.judged(DGRAD, [launch])
 
 
-def dgrad_with_sums(operands: Operands, engine: Engine, at: Places) -> Wrong:
+def dgrad_with_sums(operands: Operands, engine: GemmEngine, at: Places) -> Wrong:
     problem = operands.problem
     sums, wanted = (operands.buffer(role, problem.norm_sums.nbytes) for role in ("sums", "wanted sums"))
     norm = NormOperands(operands.image, *(operands.numbers(problem.c, seed) for seed in range(4, 8)), relu=True)
@@ -142,7 +142,7 @@ def dgrad_with_sums(operands: Operands, engine: Engine, at: Places) -> Wrong:
     return _differing(operands, launch, sums, wanted, problem.norm_sums.count, "sums") | wrong
 
 
-def wgrad(operands: Operands, engine: Engine, at: Places) -> Wrong:
+def wgrad(operands: Operands, engine: GemmEngine, at: Places) -> Wrong:
     problem, split = operands.problem, split_of(operands.problem)
     launches = [*conv_wgrad(engine, problem, at.out, at.maps, at.image, False, at.parts, split=split)]
     return operands.judged(WGRAD, launches, split.parts)
@@ -155,9 +155,9 @@ def _differing(operands: Operands, launch: Launch, got: int, wanted: int, words:
     return {function: said(found, words, f"{what} of a pass over memory")} if found.number else {}
 
 
-def split_of(problem: ConvProblem) -> Split:
+def split_of(problem: ConvProblem) -> SplitK:
     each = ceil_div(problem.n, PARTS if problem.n >= IMAGES else FEW_PARTS)
-    return Split(each, ceil_div(problem.n, each))
+    return SplitK(each, ceil_div(problem.n, each))
 
 
 @lru_cache(maxsize=2)
@@ -168,7 +168,7 @@ def operands_of(gpu: Gpu, problem: ConvProblem, word: str) -> Operands:
 
 
 class Large:
-    """A check like exact.Exact, for a product whose memory and comparison are on the GPU.  `wide_image`: see Engine."""
+    """Like exact.Exact, for a product whose memory and comparison are on the GPU.  `wide_image`: see GemmEngine."""
 
     def __init__(self, run: Run, problem: ConvProblem, word: str, wide_image: bool, way: Way):
         self.run, self.problem, self.word, self.wide_image, self.way = run, problem, word, wide_image, way

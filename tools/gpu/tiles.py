@@ -40,13 +40,13 @@ from layermem.backends.cuda.products.gemm_tiles import (
     PACKED_BF16,
     PRODUCTS,
     WGRAD,
-    Engine,
+    GemmEngine,
     group_channels,
     takes_narrow,
     windows,
 )
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, conv_dgrad, conv_fprop
-from layermem.backends.cuda.products.wgrad import MAX_PARTS, Split, conv_wgrad, split_of
+from layermem.backends.cuda.products.wgrad import MAX_PARTS, SplitK, conv_wgrad, split_of
 from layermem.backends.cuda.support.launch import Launch, ceil_div
 from layermem.errors import DeviceError
 from layermem.ops import Conv, ConvProblem, InnerProduct, Window
@@ -83,7 +83,7 @@ class Candidate(NamedTuple):
     op: str
     launches: Sequence[Launch]
     parts: int = 1
-    split: Split | None = None
+    split: SplitK | None = None
 
     @property
     def function(self) -> str:
@@ -234,7 +234,7 @@ def measured(
 
 
 def timed(
-    engines: Sequence[Engine], problem: ConvProblem, places: Places, clock: Callable[[Candidate], Row | None]
+    engines: Sequence[GemmEngine], problem: ConvProblem, places: Places, clock: Callable[[Candidate], Row | None]
 ) -> Iterator[tuple[Candidate, Row]]:
     """Yield all candidates of the first round, then those of the second round for the fastest tiles of each op."""
     tried: set[tuple[Any, ...]] = set()
@@ -263,7 +263,7 @@ def ops_of(problem: ConvProblem) -> Sequence[str]:
     return ("fprop", "wgrad") if is_data else OPS
 
 
-def engine_of(precision: str) -> Engine:
+def engine_of(precision: str) -> GemmEngine:
     """The engine of the tiles that every GPU has."""
     return PACKED_BF16 if precision == PACKED else ENGINES[precision]
 
@@ -282,7 +282,9 @@ def call_of(precision: str, capability: str) -> CudaCall:
     return CudaCall({}, precision=precision, capability=capability)
 
 
-def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multiprocessors: int = 0) -> Iterator[Engine]:
+def by_warpgroups(
+    precision: str, problem: ConvProblem, capability: str, multiprocessors: int = 0
+) -> Iterator[GemmEngine]:
     """Yield the engine that computes all products of the problem by warpgroups, if there are kernels, even where it is
     slower."""
     call = replace(call_of(precision, capability), multiprocessors=multiprocessors)
@@ -292,7 +294,7 @@ def by_warpgroups(precision: str, problem: ConvProblem, capability: str, multipr
         yield engine
 
 
-def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
+def candidates(engine: GemmEngine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
     """Yield the candidates of every tile that the op may use, some with special kernels for few channels or groups."""
     for products, patched in tiles_of(engine):
         with patched:
@@ -310,7 +312,7 @@ def candidates(engine: Engine, problem: ConvProblem, places: Places, op: str) ->
                 yield of_wgrad(engine, problem, places, split_of(problem))
 
 
-def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
+def further(engine: GemmEngine, problem: ConvProblem, places: Places, op: str) -> Iterator[Candidate]:
     """Yield candidates in other splits and parts."""
     for products, patched in tiles_of(engine):
         with patched:
@@ -322,12 +324,12 @@ def further(engine: Engine, problem: ConvProblem, places: Places, op: str) -> It
                 yield from (in_parts(engine, problem, places, op, parts) for parts in inner_counts(problem, op))
 
 
-def of_wgrad(engine: Engine, problem: ConvProblem, places: Places, split: Split) -> Candidate:
+def of_wgrad(engine: GemmEngine, problem: ConvProblem, places: Places, split: SplitK) -> Candidate:
     launches = conv_wgrad(engine, problem, places.out, places.maps, places.image, False, places.parts, split=split)
     return Candidate("wgrad", list(launches), split.parts, split)
 
 
-def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, parts: int) -> Candidate:
+def in_parts(engine: GemmEngine, problem: ConvProblem, places: Places, op: str, parts: int) -> Candidate:
     """The candidate of an inner product in parts, as in inner_parts.py."""
     rows, inner, outputs = problem.n, problem.c, problem.k
     workspace, weights = places.parts, places.weights(engine, STEPS[op])
@@ -344,7 +346,7 @@ def in_parts(engine: Engine, problem: ConvProblem, places: Places, op: str, part
     )
 
 
-def tiles_of(engine: Engine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
+def tiles_of(engine: GemmEngine) -> Iterator[tuple[Collection[str], AbstractContextManager[Any]]]:
     """Yield the products that have a tile, and a context in which only that tile can be chosen."""
     if engine.by_warpgroups:
         for own in warpgroup.tiles_of(engine):
@@ -368,18 +370,18 @@ def tile_of(function: str) -> str:
     return kind + found["tile"]
 
 
-def splits(problem: ConvProblem) -> list[Split]:
+def splits(problem: ConvProblem) -> list[SplitK]:
     """Splits of images, with the number of parts doubling up to one per image; then of pieces of images, doubling; and
     the chosen split."""
     most = min(MAX_PARTS // problem.groups, max(1, MOST_PART_BYTES // problem.filter.nbytes))
     found, parts, pieces = [split_of(problem)], 1, 2
     while parts <= min(problem.n, most):
         each = ceil_div(problem.n, parts)
-        found.append(Split(each, ceil_div(problem.n, each)))
+        found.append(SplitK(each, ceil_div(problem.n, each)))
         parts *= 2
     while problem.n * pieces <= most and windows(problem) >= pieces * LEAST_PIECE:
         count = ceil_div(windows(problem), wgrad.piece_windows(problem, pieces))
-        found.append(Split(1, problem.n * count, count))
+        found.append(SplitK(1, problem.n * count, count))
         pieces *= 2
     return list(dict.fromkeys(found))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from layermem.backends.cuda.base import FLOAT, itemsize
 from layermem.backends.cuda.checks import check
-from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, WGRAD, Engine
+from layermem.backends.cuda.products.gemm_tiles import DGRAD, FPROP, WGRAD, GemmEngine
 from layermem.backends.cuda.products.weight_tiles import operand_weights, tiles_bytes
 from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import ConvProblem, Tensor
@@ -54,7 +54,7 @@ class Places(NamedTuple):
     image: int
     out: int
     parts: int
-    weights: Callable[[Engine, str], int]
+    weights: Callable[[GemmEngine, str], int]
 
 
 class Reference(NamedTuple):
@@ -97,7 +97,7 @@ class Operands:
     def wide_image(self) -> int:
         return self.drawn("image")
 
-    def weights(self, engine: Engine, product: str) -> int:
+    def weights(self, engine: GemmEngine, product: str) -> int:
         """The address of the weights in the form that the engine reads: in fp32, rounded, or in tiles."""
         if not engine.is_packed:
             return self.filter

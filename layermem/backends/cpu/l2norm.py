@@ -11,14 +11,14 @@ from layermem.backends.cpu.support.slices import is_slice, rows_of_batch
 from layermem.ops import CARRY, L2Norm
 
 
-class Shape(TypedDict):
+class L2NormShape(TypedDict):
     pixels: int
     channels: int
     group: int
     shared: bool
 
 
-def shape_of(op: L2Norm) -> Shape:
+def shape_of(op: L2Norm) -> L2NormShape:
     return {"pixels": op.pixels, "channels": op.channels, "group": op.group, "shared": op.shared}
 
 

@@ -9,7 +9,7 @@ from layermem.backends.cpu.support.launch import launch
 from layermem.ops import PsRoiPool, RoiPool
 
 
-class Shape(TypedDict):
+class RoiPoolShape(TypedDict):
     n: int
     c: int
     size: tuple[int, int]
@@ -18,7 +18,7 @@ class Shape(TypedDict):
     spatial_scale: float
 
 
-def shape_of(op: RoiPool | PsRoiPool) -> Shape:
+def shape_of(op: RoiPool | PsRoiPool) -> RoiPoolShape:
     n, c, h, w = op.x.shape
     r, _, ho, wo = op.y.shape
     return {"n": n, "c": c, "size": (h, w), "rois": r, "out": (ho, wo), "spatial_scale": op.spatial_scale}

@@ -13,13 +13,13 @@ from layermem.ops import Kind, Pointwise, PReLU, ReluMask, Tensor
 PER_BLOCK = 2048  # elements: 256 threads with two groups of four each
 
 
-class Parameters(TypedDict):
+class PointwiseParameters(TypedDict):
     alpha: float
     beta: float
     gamma: float
 
 
-def parameters(alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> Parameters:
+def parameters(alpha: float = 0.0, beta: float = 0.0, gamma: float = 0.0) -> PointwiseParameters:
     return {"alpha": alpha, "beta": beta, "gamma": gamma}
 
 

@@ -58,10 +58,10 @@ def direct_dgrad(
     *,
     bias: int = 0,
     accumulate: bool = False,
-    kept: int = 0,
+    bottom_mask: int = 0,
 ) -> Launch:
     launch_of = depthwise.dgrad if is_depthwise(problem) else grouped.dgrad
-    return launch_of(problem, image, maps, filters, bias, accumulate, kept=kept, suffix=suffix)
+    return launch_of(problem, image, maps, filters, bias, accumulate, bottom_mask=bottom_mask, suffix=suffix)
 
 
 def direct_wgrad(op: Conv | Deconv) -> DirectWgrad:
@@ -102,12 +102,12 @@ def convolution_fprop(op: Conv, call: CudaCall) -> Iterator[Launch]:
 def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
     problem, pairs = op.problem, [i for i in range(op.pairs) if f"dx{i}" in call]
     operands = [(call[f"dx{i}"], call[f"dy{i}"], call.accumulates(f"dx{i}")) for i in pairs]
-    kept, sums = call["bottom_mask"], call["norm_sums"]
+    bottom_mask, sums = call["bottom_mask"], call["norm_sums"]
     norm = norm_operands_of(op, call)
     in_epilogue: StructValues | None = None
     if is_direct_dgrad(problem, call.precision):
         for dx, dy, adds in operands:
-            yield direct_dgrad(problem, dx, dy, call["w0"], call.suffix, accumulate=adds, kept=kept)
+            yield direct_dgrad(problem, dx, dy, call["w0"], call.suffix, accumulate=adds, bottom_mask=bottom_mask)
     else:
         engine = engine_of(call, "dy0", problem)
         weights, rounding = operand_weights(engine, DGRAD, problem, call["w0"], call.workspace)
@@ -115,7 +115,9 @@ def convolution_dgrad(op: Conv, call: CudaCall) -> Iterator[Launch]:
         if sums and leaves_norm_sums(engine, problem):
             in_epilogue = {"parts": sums, **norm.struct}
         for dx, dy, adds in operands:
-            yield conv_dgrad(engine, problem, dx, dy, weights, accumulate=adds, kept=kept, norm=in_epilogue)
+            yield conv_dgrad(
+                engine, problem, dx, dy, weights, accumulate=adds, bottom_mask=bottom_mask, norm=in_epilogue
+            )
     if sums and in_epilogue is None:
         yield from gradient_sums(Units.of(problem.image), call["dx0"], norm, sums, call.suffix)
 

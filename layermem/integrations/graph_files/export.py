@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from layermem.graph.ops import BACKWARD, DATA, DIFF, FORWARD, GRADIENT, PARAMETER, Graph, Op, unique
-from layermem.integrations.graph_files.text_format import SECONDS, Function, GraphFile, Variable
+from layermem.integrations.graph_files.text_format import SECONDS, FileFunction, GraphFile, Variable
 from layermem.ops import Fill
 from layermem.planning.costs import Costs, as_written
 
@@ -72,12 +72,12 @@ def _gradients(graph: Graph) -> dict[str, str]:
     return {name: name.removesuffix(".diff") for name, b in graph.buffers.items() if b.kind in (DIFF, GRADIENT)}
 
 
-def _forward(op: Op, ids: dict[str, int]) -> Function:
+def _forward(op: Op, ids: dict[str, int]) -> FileFunction:
     reads = tuple((ids[b], "_") for b in (*op.reads, *op.updates) if b in ids)
-    return Function("forward", op.layer_type, reads, tuple(ids[b] for b in op.writes if b in ids))
+    return FileFunction("forward", op.layer_type, reads, tuple(ids[b] for b in op.writes if b in ids))
 
 
-def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> Function:
+def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str, str]) -> FileFunction:
     """The backward function of a layer: outside buffers that its ops read, and gradients that they leave."""
     steps = [step for step in steps if not isinstance(step.record, Fill)]
     touched = unique(b for step in steps for b in step.reads)
@@ -86,4 +86,4 @@ def _backward(op: Op, steps: list[Op], ids: dict[str, int], gradients: dict[str,
     reads += [(ids[b], "output") for b in touched if b in ids and b in op.writes]
     written = unique(gradients[b] for step in steps for b in (*step.writes, *step.updates) if b in gradients)
     writes = tuple(ids[b] for b in written if b in ids and b not in op.writes)
-    return Function("backward", op.layer_type, tuple(reads), writes)
+    return FileFunction("backward", op.layer_type, tuple(reads), writes)

@@ -33,7 +33,7 @@ class NestedResult:
     cost_recomputed: int
 
 
-class NestedPlanner:
+class NestedProblem:
     """The values of a graph file in the form of the native planner of nested recomputation."""
 
     def __init__(self, values: ValueGraph):

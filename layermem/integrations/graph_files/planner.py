@@ -19,7 +19,7 @@ from typing import Any
 from layermem import _native
 from layermem.errors import InputError
 from layermem.integrations.graph_files.bound import least_recomputed
-from layermem.integrations.graph_files.nested import NestedPlanner
+from layermem.integrations.graph_files.nested import NestedProblem
 from layermem.integrations.graph_files.schedule_text import schedule_text
 from layermem.integrations.graph_files.sublinear import SublinearResult, sublinear_plans
 from layermem.integrations.graph_files.text_format import AUTHORS, GraphFile
@@ -95,7 +95,7 @@ class GraphPlanner:
             )
         of_lower_sets = {NESTED: "extended", SUBLINEAR: "approx"}.get(family, family)
         self.native = _native.LowerSetPlanner(self.values.native, of_lower_sets, model)
-        self.nested = NestedPlanner(self.values) if family == NESTED else None
+        self.nested = NestedProblem(self.values) if family == NESTED else None
         self.sublinear = sublinear_plans(self.values) if family == SUBLINEAR else None
         self._least: _native.ChainReport | None = None
 
@@ -179,7 +179,7 @@ class GraphPlanner:
         )
 
     def _plan_nested(
-        self, nested: NestedPlanner, budget_bytes: int | None, objective: str, limit_seconds: float
+        self, nested: NestedProblem, budget_bytes: int | None, objective: str, limit_seconds: float
     ) -> GraphPlan:
         """Without a budget, or with one that has no plan, search for the fewest bytes; otherwise report the smallest
         peak found."""

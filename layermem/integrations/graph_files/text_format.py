@@ -49,7 +49,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Function:
+class FileFunction:
     """One op.  `reads` pairs a variable with the kind of read; `writes` are variables, or their gradients."""
 
     kind: str  # forward or backward
@@ -75,8 +75,8 @@ class GraphFile:
     """The variables, the forward functions, and the backward of each, in file order."""
 
     variables: tuple[Variable, ...]
-    forward: tuple[Function, ...]
-    backward: tuple[Function, ...]
+    forward: tuple[FileFunction, ...]
+    backward: tuple[FileFunction, ...]
     path: str | None = None
 
     def costs(self, op_costs: str = "file") -> tuple[str, list[int]]:
@@ -152,7 +152,7 @@ def _variable(lines: _Lines, index: int) -> Variable:
     return Variable(int(words[1]), words[2])
 
 
-def _function(lines: _Lines, variables: tuple[Variable, ...]) -> Function:
+def _function(lines: _Lines, variables: tuple[Variable, ...]) -> FileFunction:
     kind = lines.next("'forward' or 'backward'")
     start = lines.number
     if kind not in ("forward", "backward"):
@@ -175,7 +175,7 @@ def _function(lines: _Lines, variables: tuple[Variable, ...]) -> Function:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
         given = _short([json.dumps(seconds)])
         raise lines.error(f"{type_name} gives {given} as its seconds; give a number from 0 to {MAX_SECONDS:,.0f}")
-    return Function(kind, type_name, reads, writes, parsed, start)
+    return FileFunction(kind, type_name, reads, writes, parsed, start)
 
 
 def _read(lines: _Lines, kinds: tuple[str, ...], count: int) -> tuple[int, str]:
@@ -193,7 +193,7 @@ def _known(lines: _Lines, variable: int, count: int) -> int:
 
 def _check_halves(graph: GraphFile) -> None:
     """Check that the first half runs forward, the second is its backward, and every value has one writer."""
-    writer: dict[int, Function] = {}
+    writer: dict[int, FileFunction] = {}
     for kind, half in (("forward", graph.forward), ("backward", graph.backward)):
         for function in half:
             if function.kind != kind:

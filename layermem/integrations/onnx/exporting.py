@@ -20,7 +20,7 @@ from layermem.graph import net as graph_net
 from layermem.graph.deploy import deploy_net
 from layermem.graph.net import NetLayer, NetOptions, Node
 from layermem.integrations.onnx import exporters as exporters  # registers them
-from layermem.integrations.onnx.graph import OPSET, Array, Graph, Piece, Shape
+from layermem.integrations.onnx.graph import OPSET, Array, OnnxGraph, Piece, Shape
 from layermem.integrations.onnx.library import onnx_library
 from layermem.integrations.onnx.registry import EXPORTERS, REFUSED
 from layermem.layers.data import FEEDS
@@ -168,10 +168,10 @@ def check_types(net: graph_net.Net) -> None:
         raise net.placed(InputError(what, layer=layer.name))
 
 
-def write_graph(net: graph_net.Net, values: Mapping[str, Array]) -> Graph:
+def write_graph(net: graph_net.Net, values: Mapping[str, Array]) -> OnnxGraph:
     """Write the operators of all layers of `net`."""
     check_types(net)
-    graph = Graph(values)
+    graph = OnnxGraph(values)
     names = blob_names(net)
     graph.one_loss = sum(layer.type in LOSSES for layer in net.layers) == 1
     for name in names.values():
@@ -185,7 +185,7 @@ def write_graph(net: graph_net.Net, values: Mapping[str, Array]) -> Graph:
     return graph
 
 
-def _pieces(graph: Graph, net: graph_net.Net, layer: NetLayer, names: Mapping[str, str]) -> list[Piece]:
+def _pieces(graph: OnnxGraph, net: graph_net.Net, layer: NetLayer, names: Mapping[str, str]) -> list[Piece]:
     """The pieces of a layer for exporters: the layer itself, or its parts; none for an input layer."""
     if layer.type in EXPORTERS and (len(layer.nodes) == 1 or EXPORTERS[layer.type].whole):
         main = next((node for node in layer.nodes if node.layer.type == layer.type), layer.nodes[-1])
@@ -195,7 +195,7 @@ def _pieces(graph: Graph, net: graph_net.Net, layer: NetLayer, names: Mapping[st
     return [_piece(graph, net, node, names) for node in layer.nodes if node.layer.type not in FEEDS]
 
 
-def _piece(graph: Graph, net: graph_net.Net, node: Node, names: Mapping[str, str]) -> Piece:
+def _piece(graph: OnnxGraph, net: graph_net.Net, node: Node, names: Mapping[str, str]) -> Piece:
     layer = node.layer
     piece = Piece(graph, layer.name, layer.type, layer.param, layer, (), (), (), (), node.params)
     return _rewired(piece, net, node, names)
@@ -227,7 +227,7 @@ def blob_names(net: graph_net.Net) -> dict[str, str]:
     return names
 
 
-def _shapes(net: graph_net.Net, graph: Graph) -> dict[str, Shape]:
+def _shapes(net: graph_net.Net, graph: OnnxGraph) -> dict[str, Shape]:
     named = {name: net.blobs[version].shape for version, name in blob_names(net).items()}
     return {**named, **graph.scores}
 
@@ -241,7 +241,7 @@ def _dropped(net: graph_net.Net, inputs: Sequence[str]) -> list[str]:
     return [name for name in _feeds(net) if name not in inputs]
 
 
-def _ends(net: graph_net.Net, graph: Graph, known: Mapping[str, Shape]) -> tuple[list[str], list[str]]:
+def _ends(net: graph_net.Net, graph: OnnxGraph, known: Mapping[str, Shape]) -> tuple[list[str], list[str]]:
     """The inputs that an operator reads, and the outputs of the net, or of layers whose readers are left out."""
     read = {name for node in graph.nodes for name in node.input}
     inputs = [name for name in _feeds(net) if name in read]
@@ -254,7 +254,7 @@ def _ends(net: graph_net.Net, graph: Graph, known: Mapping[str, Shape]) -> tuple
 # -- batches of any size -----------------------------------------------------------------------------------------------
 
 
-def _check_any_batch(net: graph_net.Net, graph: Graph, values: Mapping[str, Array]) -> None:
+def _check_any_batch(net: graph_net.Net, graph: OnnxGraph, values: Mapping[str, Array]) -> None:
     """Raise InputError unless the net with another batch has the same operators and constants."""
     shapes = {top: net.blobs[top].shape for layer in net.layers if layer.type in FEEDS for top in layer.tops}
     larger = {name: (shape[0] + 1, *shape[1:]) for name, shape in shapes.items() if shape}

@@ -1,6 +1,6 @@
 """The ONNX graph of a net while it is written: nodes, constants, and the names of blobs.
 
-    Graph   the nodes and constants of a net so far
+    OnnxGraph   the nodes and constants of a net so far
     Piece   the exporter's view of one layer: names and shapes of its blobs, its parameters, and `emit`
 
 All shapes are Caffe's.  Names of intermediate values begin with that of their layer and a slash.
@@ -44,7 +44,7 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 @dataclass
-class Graph:
+class OnnxGraph:
     """Nodes in order, and the constants that they read.
 
     values    parameters of the net by name, in Caffe's shapes
@@ -92,10 +92,10 @@ class Piece:
 
     inputs, outputs   names of its blobs in the ONNX graph
     x, y              their shapes
-    params            names of its parameters, the keys of Graph.values
+    params            names of its parameters, the keys of OnnxGraph.values
     """
 
-    graph: Graph
+    graph: OnnxGraph
     name: str
     type: str
     message: Message

@@ -25,7 +25,7 @@ from layermem.integrations.onnx import importers as importers  # registers them
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.library import onnx_library
 from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter
-from layermem.integrations.onnx.node import IMPORTERS, Model, Node, located
+from layermem.integrations.onnx.node import IMPORTERS, Model, OnnxNode, located
 from layermem.layers.base import Tensor
 from layermem.ops.base import MAX_COUNT
 from layermem.proto.blobs import MESSAGE_LIMIT_BYTES
@@ -163,7 +163,7 @@ def _read(state: Model, proto: Any, index: int, path: Path) -> None:
             for output, value in zip(proto.output, _fold(state, proto, path)):
                 state.values[output] = value
         elif op in IMPORTERS:
-            IMPORTERS[op](Node(copy.deepcopy(proto) if _takes(op) else proto, name, state))
+            IMPORTERS[op](OnnxNode(copy.deepcopy(proto) if _takes(op) else proto, name, state))
         else:
             raise InputError("is an operator that layermem does not have; export the net up to it")
 

@@ -18,14 +18,14 @@ from layermem.integrations.onnx.graph import Shape
 from layermem.integrations.onnx.net_writer import Constant, NetValue, NetWriter, Padding, Value
 from layermem.proto.schema import Message
 
-IMPORTERS: dict[str, Callable[[Node], None]] = {}
+IMPORTERS: dict[str, Callable[[OnnxNode], None]] = {}
 OPERATORS: dict[str, str] = {}  # the layers that each operator becomes, for the documentation
 
 
-def imports(*operators: str, layers: str) -> Callable[[Callable[[Node], None]], Callable[[Node], None]]:
+def imports(*operators: str, layers: str) -> Callable[[Callable[[OnnxNode], None]], Callable[[OnnxNode], None]]:
     """Register a function that imports nodes of these operators."""
 
-    def register(read: Callable[[Node], None]) -> Callable[[Node], None]:
+    def register(read: Callable[[OnnxNode], None]) -> Callable[[OnnxNode], None]:
         for each in operators:
             IMPORTERS[each] = read
             OPERATORS[each] = layers
@@ -50,7 +50,7 @@ class Model:
 
 
 @dataclass
-class Node:
+class OnnxNode:
     """A node; all its accessors raise InputError for values that are absent or of another kind."""
 
     proto: Any  # NodeProto
@@ -213,20 +213,20 @@ class Node:
         layer.reshape_param.shape.dim.extend((*first, *new[1:]))
         return layer
 
-    def only_consumer(self, op: str, output: int = 0) -> Node | None:
+    def only_consumer(self, op: str, output: int = 0) -> OnnxNode | None:
         """The only node that reads a result, if it is an `op`, so that this node may absorb it."""
         name = self.proto.output[output]
         readers = self.model.consumers.get(name, [])
         if len(readers) != 1 or readers[0].op_type != op or name in self.model.outputs:
             return None
-        return Node(readers[0], self.name, self.model)
+        return OnnxNode(readers[0], self.name, self.model)
 
     def is_read(self, output: int) -> bool:
         """Whether a node reads a result, or the model gives it."""
         name = self.proto.output[output]
         return name in self.model.outputs or bool(self.model.consumers.get(name))
 
-    def take(self, other: Node) -> None:
+    def take(self, other: OnnxNode) -> None:
         """Absorb the node `other`: its results are made here."""
         self.model.done.add(id(other.proto))
         del self.proto.output[:]
@@ -251,4 +251,15 @@ def located(path: str, op: str, name: str) -> Iterator[None]:
         raise InputError(f"node '{name}' ({op}) {what}", path=path) from None
 
 
-__all__ = ["IMPORTERS", "OPERATORS", "Constant", "Model", "NetValue", "Node", "Padding", "Value", "imports", "located"]
+__all__ = [
+    "IMPORTERS",
+    "OPERATORS",
+    "Constant",
+    "Model",
+    "NetValue",
+    "OnnxNode",
+    "Padding",
+    "Value",
+    "imports",
+    "located",
+]

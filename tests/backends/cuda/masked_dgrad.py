@@ -6,7 +6,7 @@ import numpy as np
 
 from layermem.ops import Conv, ReluMask
 from tests.backends.cuda.harness import Memory, Way, run_op
-from tests.cases import FUSED
+from tests.cases.fused import FUSED
 
 
 def stored(memory: Memory, values: np.ndarray, storage: str) -> np.ndarray:

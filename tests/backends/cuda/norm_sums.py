@@ -7,7 +7,7 @@ import numpy as np
 from layermem.ops import NORM_OPERANDS, Conv
 from tests.backends.cuda.conv_moments import Blobs, tree
 from tests.backends.cuda.harness import Memory, Way, run_op
-from tests.cases import FUSED
+from tests.cases.fused import FUSED
 
 
 def gradient_sums(dy: np.ndarray, x: np.ndarray, norm: dict[str, np.ndarray]) -> np.ndarray:

@@ -32,7 +32,8 @@ from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import CONTEXT, Memory, Way, run_op
 from tests.backends.cuda.naive import differences, product_and_sums
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
-from tests.cases import FUSED, records
+from tests.cases import records
+from tests.cases.fused import FUSED
 from tests.cases.slices import sliced
 from tests.emulator import emulate
 

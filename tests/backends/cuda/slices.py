@@ -10,7 +10,7 @@ import numpy as np
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.products import narrow_products, wgrad, wgrad_slices
-from layermem.backends.cuda.products.wgrad import Split
+from layermem.backends.cuda.products.wgrad import SplitK
 from layermem.backends.narrow import narrowed
 from layermem.layers.base import Layer, Step
 from layermem.ops import CARRY, NARROW, OPEN, BatchSlice, ContrastiveLoss, ConvProblem, OpRecord
@@ -159,6 +159,6 @@ class Slices:
         return narrow_products.takes(self.way.precision, record, step.step, dtypes, ())
 
 
-def splits_of(images: int) -> Callable[[ConvProblem], Split]:
+def splits_of(images: int) -> Callable[[ConvProblem], SplitK]:
     """For `split_of` of SPLITTING: splits of so many images, for products that are too small to have any."""
-    return lambda problem: Split(min(images, problem.n), -(-problem.n // images))
+    return lambda problem: SplitK(min(images, problem.n), -(-problem.n // images))

@@ -8,12 +8,12 @@ import pytest
 from layermem.ops import Pointwise
 from tests.backends.cuda.harness import Case, layer_of
 from tests.cases import select
+from tests.cases.activation import ELEMENTWISE, FEW
 
-SHAPES = [(2, 3, 7, 5), (3, 36), (1, 20, 13, 9), (5,), (4100,)]
 CASES = [case for case in select("medium", formula=True) if isinstance(case.layer().record, Pointwise)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*ELEMENTWISE, FEW], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_values_and_slopes_agree_with_double_precision(case, shape, rng):
     layer = case.at(shape).layer()

@@ -15,9 +15,7 @@ from layermem.ops import BatchSlice, InnerProduct, InnerProductUpdate, RowBand, 
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_update import SETTINGS
-
-# rows of x, columns of x, outputs: by fours, by ones, and with a gradient that is summed in parts
-SHAPES = [(5, 12, 132), (3, 7, 97), (600, 8, 70)]
+from tests.cases.inner_product import BAND_IN_PARTS, BANDS
 
 
 def product(rows: int, inner: int, outputs: int) -> InnerProduct:
@@ -66,7 +64,7 @@ def check_bits(whole: InnerProduct, rng: np.random.Generator, way: Way = PLAIN) 
 
 @pytest.mark.exhaustive(4)
 @pytest.mark.parametrize("precision", ENGINES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*BANDS, BAND_IN_PARTS])
 def test_bands_have_the_bits_of_the_whole(shape, precision, rng):
     check_bits(product(*shape), rng, replace(PLAIN, precision=precision))
 

@@ -28,7 +28,9 @@ from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.norm_sums import dgrad
 from tests.backends.cuda.test_channel_sums import in_order
 from tests.backends.cuda.test_conv_patch import both
-from tests.cases import CASES, FUSED, conv_text
+from tests.cases import CASES
+from tests.cases.convolution import conv_text
+from tests.cases.fused import FUSED
 from tests.emulator import emulate, hosts
 from tests.emulator.emulate import EmulationError
 from tests.op_case import OpCase

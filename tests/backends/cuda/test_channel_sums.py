@@ -17,13 +17,12 @@ from layermem.backends.cuda.support.channel_sums import (
 from layermem.backends.cuda.support.launch import THREADS, Launch
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory
+from tests.cases.inner_product import WIDE_SUMS
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 
-WIDE = [(128 * 56 * 56, 256), (128 * 112 * 112, 64), (64 * 224 * 224, 64), (128 * 7 * 7, 2048), (10_000_000, 1)]
 
-
-@pytest.mark.parametrize("rows, columns", WIDE)
+@pytest.mark.parametrize("rows, columns", WIDE_SUMS)
 def test_a_sum_over_many_rows_has_blocks_for_eight_on_each_multiprocessor(rows, columns):
     at = Columns(rows, columns)
     assert BLOCKS <= at.across * at.parts < 1.1 * BLOCKS
@@ -84,8 +83,8 @@ def test_merged_parts_are_their_sums(parts, columns, way, memory, rng):
     np.testing.assert_allclose(y, before + x.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
 
 
-def in_order(parts: np.ndarray, begun: np.ndarray | None) -> np.ndarray:
-    total = parts[0].copy() if begun is None else begun + parts[0]
+def in_order(parts: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    total = parts[0].copy() if before is None else before + parts[0]
     for part in parts[1:]:
         total = total + part
     return total
@@ -99,12 +98,12 @@ def test_splits_are_added_in_their_order_bit_for_bit(splits, outputs, way, memor
     size = problem.filter.count
     parts = placed(memory, rng.standard_normal((splits + 1, size)))
     parts[0, 0] = parts[1, 0] = -0.0  # a sum that begins with 0 would lose the sign
-    dw, left = placed(memory, rng.standard_normal(size)), placed(memory, np.full(size, np.nan))
+    dw, open_out = placed(memory, rng.standard_normal(size)), placed(memory, np.full(size, np.nan))
     before, first = dw.copy(), in_order(parts[:splits], None)
     addresses = dw.ctypes.data, parts.ctypes.data, splits
-    run(wgrad.sum_parts(problem, *addresses, False, left=left.ctypes.data), way)
-    assert dw.tobytes() == first.tobytes() and left.tobytes() == parts[splits].tobytes()
-    run(wgrad.sum_parts(problem, *addresses, False, begun=dw.ctypes.data), way)
+    run(wgrad.sum_parts(problem, *addresses, False, open_out=open_out.ctypes.data), way)
+    assert dw.tobytes() == first.tobytes() and open_out.tobytes() == parts[splits].tobytes()
+    run(wgrad.sum_parts(problem, *addresses, False, sum_before=dw.ctypes.data), way)
     second = in_order(parts[:splits], first)
     assert dw.tobytes() == second.tobytes()
     dw[...] = before

@@ -10,7 +10,7 @@ from layermem.backends.narrow import widened
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.naive import differences, product, product_and_sums, whole_numbers
-from tests.cases import FUSED, problem_of
+from tests.cases.fused import FUSED, problem_of
 from tests.emulator.emulate import WAYS
 
 PROBLEMS = FUSED["naive products"]

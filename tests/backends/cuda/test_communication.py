@@ -17,6 +17,7 @@ from layermem.errors import InputError
 from layermem.ops import AllGather, NormOfRows, ReduceScatter, RowSquares, Tensor
 from tests.backends.cuda import on_fake_driver
 from tests.backends.cuda.harness import Memory, Way, close, run_op
+from tests.cases.records import NORMS_OF_ROWS
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS
 from tests.graph.test_sharing import NORMS
@@ -60,7 +61,7 @@ def test_the_squares_of_a_row_depend_on_the_row_alone(way, rng):
     close("y0", whole, np.sum(np.float64(x) ** 2, axis=(1, 2)), 2e-6)
 
 
-@pytest.mark.parametrize("counts", [(1,), (3, 64, 2), (5000, 1, 800)])
+@pytest.mark.parametrize("counts", NORMS_OF_ROWS)
 def test_the_norm_of_rows_is_the_root_of_their_sum(counts, rng):
     memory = Memory()
     arrays = {f"x{i}": memory.stored(rng.random(n), np.float32) for i, n in enumerate(counts)}

@@ -26,7 +26,7 @@ from layermem.backends.cuda.products import gemm_tiles
 from layermem.backends.cuda.driver.context import Driver
 from layermem.backends.cuda.products.gemm_tiles import ENGINES, TILES
 from layermem.backends.cuda.products.implicit_gemm import conv_dgrad, conv_fprop
-from layermem.backends.cuda.products.wgrad import Split, wgrad_splits
+from layermem.backends.cuda.products.wgrad import SplitK, wgrad_splits
 from layermem.errors import DeviceError
 from layermem.ops import ConvProblem, Window
 from layermem.schedule.ir import COMPUTE
@@ -48,7 +48,7 @@ problem, maps, image = ConvProblem(2, 4, 8, window, window), place + (1 << 18), 
 for launch in (
     conv_fprop(engine, problem, place, maps, image),
     conv_dgrad(engine, problem, place, maps, image),
-    wgrad_splits(engine, problem, Split(2, 1), place, maps, image, range(1), images=2),
+    wgrad_splits(engine, problem, SplitK(2, 1), place, maps, image, range(1), images=2),
 ):
     try:
         driver.launcher(launch, launch.args, COMPUTE)()

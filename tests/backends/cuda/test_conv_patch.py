@@ -14,7 +14,7 @@ from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue,
 from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import Memory, kernel_names
-from tests.cases import FUSED, first_layer, problem_of
+from tests.cases.fused import FUSED, first_layer, problem_of
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 from tests.emulator.hosts import Packed
@@ -103,7 +103,7 @@ def test_a_patch_stays_in_its_shared_memory_and_has_no_races(name, precision, mo
     both(PROBLEMS[name], precision, leaves_moments=name == "wide windows", mode=mode)
 
 
-def engines_of_data() -> list[gemm_tiles.Engine]:
+def engines_of_data() -> list[gemm_tiles.GemmEngine]:
     widening = (ENGINES[name].on(word, wide_image=True) for name in ("fp32", "tf32") for word in NARROW)
     return [*widening, BF16_OF_DATA]
 

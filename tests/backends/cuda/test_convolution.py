@@ -14,16 +14,16 @@ from layermem.backends.cuda.products.gemm_tiles import (
     PACKED,
     PACKED_BF16,
     WGRAD,
-    Engine,
+    GemmEngine,
     by_time,
     cycles,
     vector_width_of,
 )
 from layermem.backends.cuda.products.implicit_gemm import conv_fprop
-from layermem.backends.cuda.products.wgrad import Frames, Split, conv_wgrad, conv_wgrad_workspace_bytes, split_of
+from layermem.backends.cuda.products.wgrad import Frames, SplitK, conv_wgrad, conv_wgrad_workspace_bytes, split_of
 from layermem.ops import ConvProblem, Tensor, Window
 from tests.backends.cuda.harness import Case, Memory, Way, layer_of
-from tests.cases import CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases.convolution import CONV_EDGES, LONG_IMAGES, PRECISION_BOUNDS, TILED_CHANNELS, TILED_IMAGES, edge_case
 from tests.emulator import emulate
 
 
@@ -43,7 +43,7 @@ def test_convolutions_agree_with_sums_in_double_precision(kind, name, rng):
     Case(layer, xs, ws, bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
+@pytest.mark.parametrize("channels, outputs", TILED_CHANNELS)
 def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
     shape = (3, channels, 9, 8)
     layer = layer_of(f'type: "Convolution" convolution_param {{ num_output: {outputs} kernel_size: 3 }}', shape)
@@ -58,12 +58,12 @@ def test_no_tile_changes_a_bit(channels, outputs, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ENGINES)
-@pytest.mark.parametrize("channels, outputs", [(4, 72), (3, 21), (3, 72)])
+@pytest.mark.parametrize("channels, outputs", TILED_CHANNELS)
 def test_frames_have_the_bits_of_images_in_order(channels, outputs, precision, rng, monkeypatch):
     """In every tile, with images two frames apart and maps one; splits end within items."""
     items, frames = 2, 3
     problem = ConvProblem(items * frames, channels, outputs, Window(5, 3, pad=1), Window(4, 3, pad=1))
-    memory, split, engine = Memory(), Split(4, 2), ENGINES[precision]
+    memory, split, engine = Memory(), SplitK(4, 2), ENGINES[precision]
 
     def stored(tensor: Tensor, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Values in the order of images, and by frame, with others between."""
@@ -93,7 +93,7 @@ def test_frames_have_the_bits_of_images_in_order(channels, outputs, precision, r
 
 @pytest.mark.samples(2)
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
-@pytest.mark.parametrize("shape", [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)])
+@pytest.mark.parametrize("shape", LONG_IMAGES)
 def test_an_image_may_be_long(shape, precision, rng):
     """Below 2^14 pixels a side a place is a pair in one register; beyond, kernels that copy four bytes at once run."""
     window = f"kernel_h: {min(3, shape[2])} kernel_w: {min(3, shape[3])}"
@@ -137,7 +137,7 @@ def test_tiles_and_parts_are_those_of_least_time():
     assert conv_wgrad_workspace_bytes(vgg) == 7 * 4 * 256 * 9 * 256
 
 
-def fastest(engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector=PACKED, rows=1) -> str:
+def fastest(engine: GemmEngine, product: str, matrices: tuple[int, int, int], depth: int, vector=PACKED, rows=1) -> str:
     return by_time(engine, product, matrices, depth, vector, rows)[0].name
 
 
@@ -152,13 +152,13 @@ def test_gpus_of_less_shared_memory_take_the_next_tile_by_time_that_needs_less()
 
 def test_few_images_are_cut_in_pieces_of_whole_stages():
     lonely = ConvProblem(1, 64, 64, Window(56, 3, pad=1), Window(56, 3, pad=1))
-    assert split_of(lonely) == Split(1, 7, 7)  # 11 take an eighth less time at most
+    assert split_of(lonely) == SplitK(1, 7, 7)  # 11 take an eighth less time at most
     assert split_of(lonely).windows_each(lonely) == 448  # of 3136
     assert conv_wgrad_workspace_bytes(lonely) == 7 * 4 * 64 * 9 * 64
     first = ConvProblem(64, 3, 64, Window(224, 3, pad=1), Window(224, 3, pad=1))
-    assert split_of(first) == Split(1, 6 * 64, 6)  # one tile of 64 x 64, 384 times
+    assert split_of(first) == SplitK(1, 6 * 64, 6)  # one tile of 64 x 64, 384 times
     small = ConvProblem(1, 64, 64, Window(16, 3, pad=1), Window(16, 3, pad=1))
-    assert split_of(small) == Split(1, 1)
+    assert split_of(small) == SplitK(1, 1)
     depthwise = ConvProblem(64, 512, 512, Window(56, 3, pad=1), Window(56, 3, pad=1), groups=512)
     assert split_of(depthwise).pieces == 1
 
@@ -228,10 +228,7 @@ def test_products_of_odd_shapes_stay_in_bounds_and_have_no_races(kind, name, pre
 
 
 @pytest.mark.samples(8)
-@pytest.mark.parametrize(
-    "shape, precision",
-    [*(((3, 4, 9, 8), each) for each in PRECISION_BOUNDS), *(((2, 40, 18, 18), each) for each in ("tf32", "bf16"))],
-)
+@pytest.mark.parametrize("shape, precision", TILED_IMAGES)
 def test_no_tile_changes_a_bit_on_tensor_cores(shape, precision, rng, monkeypatch):
     layer = layer_of('type: "Convolution" convolution_param { num_output: 72 kernel_size: 3 }', shape)
     xs, ws = filled(rng, layer, shape)

@@ -19,7 +19,8 @@ from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import DEPTHWISE, PRECISION_BOUNDS, SLICED_DEPTHWISE, conv_case, edge_layer, problem_of
+from tests.cases.convolution import DEPTHWISE, PRECISION_BOUNDS, SLICED_DEPTHWISE, conv_case, edge_layer
+from tests.cases.fused import problem_of
 from tests.cases.slices import sliced
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.backends.cuda.harness import CONTEXT, Case, layer_of
+from tests.cases.activation import ELEMENTWISE
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (7, 36), (4100,)], ids=str)
+@pytest.mark.parametrize("shape", ELEMENTWISE, ids=str)
 @pytest.mark.parametrize("step", [3, 2**40 + 7])
 def test_dropout_draws_the_words_of_its_definition(shape, step, rng):
     layer = layer_of('type: "Dropout" dropout_param { dropout_ratio: 0.3 }', shape)

@@ -12,7 +12,10 @@ from layermem.backends.cuda.products.gemm_tiles import ENGINES
 from layermem.layers import Layer
 from tests.backends.cuda.harness import Case, Way, layer_of
 from tests.backends.cuda.masked_dgrad import masked_dgrad
-from tests.cases import FUSED, PRECISION_BOUNDS, RELU_EDGES, edge_case
+from tests.cases.activation import ELEMENTWISE, FEW
+from tests.cases.convolution import PRECISION_BOUNDS, RELU_EDGES, edge_case
+from tests.cases.fused import FUSED
+from tests.cases.normalization import NORM_SHAPES
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale, with_epilogue, with_saved
 
@@ -21,12 +24,12 @@ SHAPES = [*RELU_EDGES, "one by one, strided", "two groups", "one pixel"]
 PRECISIONS = ["fp32", *PRECISION_BOUNDS]
 
 
-def with_relu(inner: Layer, kept: str = "") -> Layer:
-    return with_saved(with_epilogue(inner, residual=False, relu=True), kept.split())
+def with_relu(inner: Layer, saved: str = "") -> Layer:
+    return with_saved(with_epilogue(inner, residual=False, relu=True), saved.split())
 
 
-def with_sum(inner: Layer, relu: bool, kept: str = "") -> Layer:
-    return with_saved(with_epilogue(inner, residual=True, relu=relu), kept.split())
+def with_sum(inner: Layer, relu: bool, saved: str = "") -> Layer:
+    return with_saved(with_epilogue(inner, residual=True, relu=relu), saved.split())
 
 
 def convolution(name: str) -> tuple[Layer, tuple[int, ...]]:
@@ -39,11 +42,11 @@ def drawn(rng: np.random.Generator, layer: Layer) -> tuple[list, list]:
     return tuple([rng.standard_normal(t.shape) for t in ts] for ts in (layer.bottoms, [p.tensor for p in layer.params]))
 
 
-@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("saved", ["", "y0"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_convolution_with_relu_agrees_with_sums_in_double_precision(name, kept, rng):
+def test_a_convolution_with_relu_agrees_with_sums_in_double_precision(name, saved, rng):
     layer, _ = convolution(name)
-    Case(with_relu(layer, kept), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
+    Case(with_relu(layer, saved), *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
 @pytest.mark.parametrize("relu", [False, True])
@@ -53,11 +56,11 @@ def test_a_convolution_with_a_residual_agrees_with_sums_in_double_precision(name
     Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("saved", ["", "y0"])
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11), (3, 36)], ids=str)
-def test_a_batch_norm_with_a_residual_agrees_with_double_precision(shape, relu, kept, rng):
-    layer = with_sum(batch_norm_scale(shape), relu, kept)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
+def test_a_batch_norm_with_a_residual_agrees_with_double_precision(shape, relu, saved, rng):
+    layer = with_sum(batch_norm_scale(shape), relu, saved)
     xs, ws = drawn(rng, layer)
     ws[1] = np.abs(ws[1]) + 1  # a moving sum of variances
     bounds = {"y0": 4e-6, "dx0": 1e-5, "inv_std": 4e-6, "w1": 4e-6, "dw3": 1e-5, "dw4": 1e-5}
@@ -74,14 +77,14 @@ def test_an_inner_product_may_have_any_form(relu, added, transpose, axis, rng):
     Case(layer, *drawn(rng, layer), bounds={"dw0": 1e-5, "dw1": 1e-5}, rng=rng).check()
 
 
-@pytest.mark.parametrize("kept", ["", "y0"])
+@pytest.mark.parametrize("saved", ["", "y0"])
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (7, 36), (4100,), (3,)], ids=str)
-def test_a_sum_with_relu_takes_coefficients_and_any_number_of_elements(shape, count, kept, rng):
+@pytest.mark.parametrize("shape", [*ELEMENTWISE, FEW], ids=str)
+def test_a_sum_with_relu_takes_coefficients_and_any_number_of_elements(shape, count, saved, rng):
     layer = layer_of('type: "Eltwise" eltwise_param { coeff: 1 coeff: -0.5 coeff: 2 }', *[shape] * 3)
     if count == 2:
         layer = layer_of('type: "Eltwise"', *[shape] * 2)
-    Case(with_relu(layer, kept), *drawn(rng, layer), rng=rng).check()
+    Case(with_relu(layer, saved), *drawn(rng, layer), rng=rng).check()
 
 
 def test_a_sum_with_relu_gives_only_the_gradients_that_are_wanted(rng):
@@ -139,7 +142,7 @@ def test_a_masked_dgrad_stays_in_bounds_and_has_no_races(name, way, rng):
     np.testing.assert_array_equal(together.view(np.uint32), apart.view(np.uint32))
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
 def test_a_residual_in_the_epilogue_of_a_batch_norm_changes_no_bit(shape, rng):
     inner = batch_norm_scale(shape)
     xs, ws = drawn(rng, with_sum(inner, True))

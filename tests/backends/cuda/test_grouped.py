@@ -19,7 +19,8 @@ from tests.backends.cuda.conv_moments import moments
 from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_op
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases import GROUPED, PRECISION_BOUNDS, conv_case, edge_layer, problem_of
+from tests.cases.convolution import GROUPED, PRECISION_BOUNDS, conv_case, edge_layer
+from tests.cases.fused import problem_of
 from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.hosts import Packed

@@ -13,11 +13,11 @@ from layermem.backends.cuda.images import ImageBlock, feed_workspace_bytes, tran
 from layermem.ops import ByteImages, Feed, Tensor
 from tests.backends.cuda.harness import Memory, Way
 from tests.backends.cuda.on_fake_driver import run
+from tests.cases.records import BYTE_IMAGES
 from tests.data.makers import write_mean
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS
 
-SHAPES = [(2, 3, 5, 7), (3, 1, 4, 4), (1, 4, 9, 3), (5, 2, 1, 1), (2, 3, 17, 16)]
 DIGITS = "prototxt/digits/solver.prototxt"
 
 
@@ -32,7 +32,7 @@ def drawn(shape: tuple[int, ...], scale: float, is_image: bool, rng: np.random.G
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: way.mode)
 @pytest.mark.parametrize("scale", [1.0, 0.017])
 @pytest.mark.parametrize("is_image", [False, True], ids=["a mean for each channel", "a mean image"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", BYTE_IMAGES, ids=str)
 def test_images_in_bytes_become_the_numbers_of_the_host(shape, is_image, scale, way, rng):
     images, memory = drawn(shape, scale, is_image, rng), Memory()
     op = Feed("data", 1, Tensor(shape), Tensor(images.mean.shape) if is_image else None)

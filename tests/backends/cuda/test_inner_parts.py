@@ -22,6 +22,7 @@ from layermem.backends.cuda.products.inner_parts import (
 )
 from layermem.ops import NARROW, BatchSlice, InnerProduct, RowBand
 from tests.backends.cuda.harness import PLAIN, Memory, layer_of, run_op
+from tests.cases.inner_product import IN_PARTS
 
 ROLES = {"forward": ("x0", "w0", "w1", "y0"), "dgrad": ("dy0", "w0", "dx0")}
 PRECISIONS = ("fp32", "tf32")
@@ -108,7 +109,7 @@ def test_a_gradient_adds_its_parts_in_their_order_and_then_what_is_there(precisi
     own.memory.check()
 
 
-@pytest.mark.parametrize("inner, outputs", [(512, 24), (24, 512)])
+@pytest.mark.parametrize("inner, outputs", IN_PARTS)
 def test_slices_of_the_batch_have_the_bits_of_the_whole(inner, outputs, rng):
     op = product(6, inner, outputs)
     own = Operands(op, rng)

@@ -14,10 +14,8 @@ from layermem.ops import InnerProductUpdate, Update
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import PLAIN, Memory, Way, layer_of, run_op
 from tests.backends.cuda.test_update import SETTINGS
+from tests.cases.inner_product import BANDS
 from tests.emulator.emulate import WAYS
-
-# rows of x, columns of x, outputs: more than one band of 128 rows; by fours, and with a pitch that is none
-SHAPES = [(5, 12, 260), (5, 12, 131), (3, 7, 129)]
 
 
 def learned(rows, inner, outputs, rule):
@@ -53,7 +51,7 @@ def both_ways(it, rng, monkeypatch, way=PLAIN):
 
 
 @pytest.mark.parametrize("precision", ENGINES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", BANDS)
 def test_bands_give_the_bits_of_the_whole(shape, precision, rng, monkeypatch):
     apart, joined = both_ways(learned(*shape, "SGD"), rng, monkeypatch, replace(PLAIN, precision=precision))
     assert len(inner_product_update.bands(conv_problem(learned(*shape, "SGD").product))) > 1

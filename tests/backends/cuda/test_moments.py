@@ -15,7 +15,9 @@ from layermem.ops import NARROW, BatchNorm, BatchSlice, Tensor
 from tests.backends.cuda.conv_moments import forward, moments
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
-from tests.cases import FUSED, OF_OCTETS, problem_of
+from tests.cases.fused import FUSED, OF_OCTETS, problem_of
+from tests.cases.normalization import MOMENT_ROWS
+from tests.cases.slices import MOMENT_BLOBS, MOMENT_SLICES
 from tests.emulator import emulate
 
 PRECISIONS = list(ENGINES)
@@ -34,7 +36,7 @@ def of_blob(y: np.ndarray) -> np.ndarray:
     return found.reshape(at.parts, 2, at.columns)
 
 
-@pytest.mark.parametrize("shape", [(1, 4), (31, 8), (128, 7), (300, 20), (700, 130), (513, 260), (4100, 3)], ids=str)
+@pytest.mark.parametrize("shape", MOMENT_ROWS, ids=str)
 def test_units_are_added_up_in_the_stated_order(shape, rng):
     x = (rng.standard_normal(shape) + 3).astype(np.float32)
     np.testing.assert_array_equal(of_blob(x), moments(x))
@@ -139,8 +141,8 @@ def test_a_batch_norm_takes_moments_in_place_of_its_input(rng):
         np.testing.assert_array_equal(found[1][role], array, err_msg=role)
 
 
-@pytest.mark.parametrize("shape", [(12, 8, 7, 7), (12, 3, 5, 5), (12, 20, 16, 16), (12, 36), (12, 5, 70)], ids=str)
-@pytest.mark.parametrize("counts", [(6, 6), (1,) * 12, (3, 9), (4, 4, 4)], ids=str)
+@pytest.mark.parametrize("shape", MOMENT_BLOBS, ids=str)
+@pytest.mark.parametrize("counts", MOMENT_SLICES, ids=str)
 def test_slices_add_up_the_units_of_the_whole_batch(shape, counts):
     outer, columns, inner = Tensor(shape).around(1)
     rng = np.random.default_rng(5)

@@ -14,7 +14,8 @@ from layermem.ops import NARROW, ConvProblem, Window
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.narrow_steps import TAKING, Taken, taken_steps
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
-from tests.cases import CASES, OCTETS, conv_case, conv_text
+from tests.cases import CASES
+from tests.cases.convolution import OCTETS, conv_case, conv_text
 from tests.op_case import OpCase
 
 

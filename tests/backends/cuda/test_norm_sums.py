@@ -16,7 +16,9 @@ from tests.backends.cuda import norm_sums as stated
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.norm_sums import dgrad, norm_operands
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
-from tests.cases import FUSED, OF_OCTETS, problem_of
+from tests.cases.fused import FUSED, OF_OCTETS, problem_of
+from tests.cases.normalization import MOMENT_ROWS
+from tests.cases.slices import MOMENT_BLOBS, MOMENT_SLICES
 from tests.emulator import emulate
 
 IN_EPILOGUE = ["channels of two tiles", "a map of taps", "groups of quads", "a group of rows alone"]
@@ -37,7 +39,7 @@ def run_sums(at: Units, dy: np.ndarray, norm: dict[str, np.ndarray], memory: np.
 
 
 @pytest.mark.parametrize("relu", [False, True], ids=["plain", "relu"])
-@pytest.mark.parametrize("shape", [(1, 4), (31, 8), (128, 7), (300, 20), (700, 130), (513, 260), (4100, 3)], ids=str)
+@pytest.mark.parametrize("shape", MOMENT_ROWS, ids=str)
 def test_units_are_added_up_in_the_stated_order(shape, relu, rng):
     memory, at = Memory(), Units(*shape)
     norm = {role: memory.stored(each, np.float32) for role, each in norm_operands(*shape, relu, rng).items()}
@@ -153,8 +155,8 @@ def test_a_batch_norm_takes_sums_in_place_of_its_operands(scaled, rng):
         np.testing.assert_array_equal(found[1][role], array, err_msg=role)
 
 
-@pytest.mark.parametrize("shape", [(12, 8, 7, 7), (12, 3, 5, 5), (12, 20, 16, 16), (12, 36), (12, 5, 70)], ids=str)
-@pytest.mark.parametrize("counts", [(6, 6), (1,) * 12, (3, 9), (4, 4, 4)], ids=str)
+@pytest.mark.parametrize("shape", MOMENT_BLOBS, ids=str)
+@pytest.mark.parametrize("counts", MOMENT_SLICES, ids=str)
 def test_slices_add_up_the_units_of_the_whole_batch(shape, counts, rng):
     outer, columns, inner = Tensor(shape).around(1)
     whole = Units(outer, columns, inner)

@@ -7,6 +7,7 @@ import pytest
 
 from layermem.ops import AffineNorm, BatchNorm, MovingAverage, Tensor
 from tests.backends.cuda.harness import Case, Memory, Way, layer_of, run_op
+from tests.cases.normalization import NORM_SHAPES
 from tests.emulator.emulate import WAYS
 from tests.layers.harness import batch_norm_scale
 
@@ -22,7 +23,7 @@ def test_batch_norm_survives_a_mean_far_from_zero(rng):
 
 
 @pytest.mark.parametrize("weight", [0.0, 2.5])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (3, 36), (4, 6, 11)], ids=str)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
 def test_batch_norm_divides_by_averages_with_use_global_stats(shape, weight, rng):
     layer = layer_of('type: "BatchNorm" batch_norm_param { use_global_stats: true eps: 0.1 }', shape)
     ws = [rng.standard_normal(shape[1]), rng.random(shape[1]) + 1, np.array([weight])]
@@ -31,7 +32,7 @@ def test_batch_norm_divides_by_averages_with_use_global_stats(shape, weight, rng
 
 @pytest.mark.parametrize("way", [Way(*way) for way in WAYS], ids=lambda way: f"{way.mode}-{way.order}")
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (6, 20, 9, 11)], ids=str)
+@pytest.mark.parametrize("shape", NORM_SHAPES, ids=str)
 def test_a_scale_and_a_relu_run_in_the_launches_of_their_batch_norm(shape, relu, way, rng):
     layer = batch_norm_scale(shape, relu=relu)
     channels = shape[1]

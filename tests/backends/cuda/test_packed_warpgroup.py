@@ -24,7 +24,7 @@ from layermem.backends.cuda.products.warpgroup import (
     WarpgroupTile,
     engine_of,
 )
-from layermem.backends.cuda.products.wgrad import Split, conv_wgrad
+from layermem.backends.cuda.products.wgrad import SplitK, conv_wgrad
 from layermem.backends.narrow import narrowed
 from layermem.ops import ConvProblem, Window
 from tests.backends.cuda.harness import Memory, Way, kernel_names, layer_of, run_op
@@ -33,7 +33,9 @@ from tests.backends.cuda.narrow_steps import taken_steps
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.test_narrow_kernels import assert_same, check
 from tests.backends.cuda.test_slices import cut, cut_images
-from tests.cases import CASES, OCTETS, PACKED, conv_case, conv_text, problem_of
+from tests.cases import CASES
+from tests.cases.convolution import OCTETS, PACKED, conv_case, conv_text
+from tests.cases.fused import problem_of
 from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
@@ -133,7 +135,7 @@ def test_a_weight_gradient_is_that_of_its_operands(mode, order, copies, wgrad_ti
 
 
 def test_no_tile_no_grid_and_no_band_of_outputs_changes_a_bit(rng, monkeypatch):
-    problem, split, memory = problem_of(3, 40, 264, 7), Split(2, 2), Memory()
+    problem, split, memory = problem_of(3, 40, 264, 7), SplitK(2, 2), Memory()
     maps, image = (
         narrowed(memory.stored(rng.standard_normal(tensor.shape), np.float32), "bfloat16")
         for tensor in (problem.maps, problem.image)
@@ -182,7 +184,7 @@ def test_what_slices_complete_is_multiplied_by_warpgroups_too():
     engine = engine_of(call_of(), "x0", problem_of(8, 64, 64, 9)).on_fp32
     assert engine.module == "convolution_bf16" and engine.by_warpgroups == {WGRAD}
     stage = ConvProblem(32, 72, 16, Window(1, 1), Window(1, 1))
-    (launch,) = conv_wgrad(engine, stage, 256, 512, 768, False, 1024, split=Split(32, 1))
+    (launch,) = conv_wgrad(engine, stage, 256, 512, 768, False, 1024, split=SplitK(32, 1))
     assert launch.module == "convolution_bf16_sm90a"
     fprop_alone = engine_of(call_of(), "x0", problem_of(8, 64, 64, 9))._replace(by_warpgroups=frozenset({FPROP}))
     assert fprop_alone.on_fp32 == ENGINES["bf16"]
@@ -322,20 +324,21 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
 @pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
-    """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""
+    """A changed header gives other bits, a block that never ends, or a report of the race checker; the unchanged header
+    gives none of these."""
     right, wrong = BARRIERS[what]
     header = (SOURCES / "warpgroup_gemm.cuh").read_text(encoding="utf-8")
     others, ring = header.split(RING)
     assert right in ring
-    kept, changed = tmp_path / "kept", tmp_path / "changed"
-    for folder in (kept, changed):
+    unchanged, changed = tmp_path / "unchanged", tmp_path / "changed"
+    for folder in (unchanged, changed):
         folder.mkdir()
         for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(RING.join([others, ring.replace(right, wrong, 1)]), encoding="utf-8")
     for mode, order, copies in SHOWING:
         way = replace(HOPPER, mode=mode, order=order, copies=copies)
-        wanted = forward(kept, monkeypatch, way)
+        wanted = forward(unchanged, monkeypatch, way)
         try:
             if forward(changed, monkeypatch, way) != wanted:
                 return

@@ -10,7 +10,7 @@ import pytest
 
 from layermem.backends.cuda import cuda_kernels
 from layermem.backends.cuda.products.gemm_tiles import ENGINES
-from layermem.backends.cuda.products.wgrad import Split
+from layermem.backends.cuda.products.wgrad import SplitK
 from layermem.backends.cuda.products.wgrad_slices import WgradSlice, conv_wgrad_carry_bytes, conv_wgrad_open_bytes
 from layermem.layers.base import Layer, Step
 from layermem.ops import BatchSlice, OpRecord
@@ -18,7 +18,7 @@ from layermem.utils.units import aligned
 from tests import batch_norm_slices
 from tests.backends.cuda.harness import CONTEXT, Way, record_of, run_op
 from tests.backends.cuda.slices import SPLITTING, Slices, splits_of
-from tests.cases import conv_text
+from tests.cases.convolution import conv_text
 from tests.cases.slices import NORMS, SLICED, SlicedCase, equal, op_cases, sliced
 from tests.layers.harness import steps_of
 
@@ -33,7 +33,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
 def cut_images(monkeypatch: pytest.MonkeyPatch, pieces: int) -> None:
     """Splits of one of so many pieces of each image."""
     for module in SPLITTING:
-        monkeypatch.setattr(module, "split_of", lambda problem: Split(1, pieces * problem.n, pieces))
+        monkeypatch.setattr(module, "split_of", lambda problem: SplitK(1, pieces * problem.n, pieces))
 
 
 def check(case: SlicedCase, adds: bool) -> None:

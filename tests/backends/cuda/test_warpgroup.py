@@ -34,8 +34,10 @@ from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import STRICT
 from tests.backends.cuda.test_bands import check_bits, product
 from tests.backends.cuda.test_slices import cut
-from tests.cases import CASES, CONV_EDGES, FUSED, PRECISION_BOUNDS, edge_case, problem_of
-from tests.cases.slices import sliced
+from tests.cases import CASES
+from tests.cases.convolution import CONV_EDGES, PRECISION_BOUNDS, edge_case
+from tests.cases.fused import FUSED, problem_of
+from tests.cases.slices import WARPGROUP_CONVOLUTIONS, sliced
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
 from tests.emulator.emulate import WAYS, EmulationError
@@ -191,13 +193,7 @@ def test_bands_have_the_bits_of_the_whole(precision, rng):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(
-    "settings, shape",
-    [
-        ("num_output: 8 kernel_size: 3", (12, 4, 7, 9)),
-        ("num_output: 8 kernel_size: 2", (12, 1, 6, 8)),  # a stage of four windows would have runs of four elements
-    ],
-)
+@pytest.mark.parametrize("settings, shape", WARPGROUP_CONVOLUTIONS)
 def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, monkeypatch):
     cut(monkeypatch, 4)
     text = f'type: "Convolution" convolution_param {{ {settings} bias_term: false }}'
@@ -415,19 +411,20 @@ def forward(folder: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> bytes:
 @pytest.mark.samples(8)
 @pytest.mark.parametrize("what", BARRIERS)
 def test_a_barrier_that_is_missing_or_wrong_is_caught(what, tmp_path, monkeypatch):
-    """By other bits, a block that cannot go on, or the race checker; without a change nothing is."""
+    """A changed header gives other bits, a block that never ends, or a report of the race checker; the unchanged header
+    gives none of these."""
     right, wrong = BARRIERS[what]
     header = (SOURCES / "warpgroup_gemm.cuh").read_text(encoding="utf-8")
     assert header.count(right) >= 1
-    kept, changed = tmp_path / "kept", tmp_path / "changed"
-    for folder in (kept, changed):
+    unchanged, changed = tmp_path / "unchanged", tmp_path / "changed"
+    for folder in (unchanged, changed):
         folder.mkdir()
         for own in ("conv_warpgroup.cuh", "warpgroup_tiles.cuh", "warpgroup_units.cuh"):
             shutil.copy(SOURCES / own, folder)
     (changed / "warpgroup_gemm.cuh").write_text(header.replace(right, wrong), encoding="utf-8")
     for mode, order, copies in SHOWING:
         way = Way(mode, order, copies, "tf32", capability=CAPABILITY)
-        wanted = forward(kept, monkeypatch, way)
+        wanted = forward(unchanged, monkeypatch, way)
         try:
             if forward(changed, monkeypatch, way) != wanted:
                 return

@@ -16,7 +16,7 @@ from layermem.backends.cuda.products.weight_tiles import rounded_weights_bytes, 
 from layermem.ops import Conv, Deconv
 from tests.backends.cuda.harness import PLAIN, Way
 from tests.backends.cuda.weight_tiles import COLUMNS, DEPTH, run_tile_weights, tiled, weights_of
-from tests.cases import FUSED, problem_of
+from tests.cases.fused import FUSED, problem_of
 from tests.emulator.emulate import WAYS
 
 PROBLEMS = FUSED["tiles of weights"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from layermem.integrations.graph_files.text_format import Function, GraphFile, Variable
+from layermem.integrations.graph_files.text_format import FileFunction, GraphFile, Variable
 
 CHAIN = """\
 5 6
@@ -65,9 +65,9 @@ def graph_of(edges, sizes, convolutions=()):
     for v in random.Random(count).sample(range(count), count):
         reads = [u for u, w in edges if w == v] or [count, count + 1]
         kind = "Convolution2DFunction" if v in convolutions else "ReLU"
-        forward.append(Function("forward", kind, tuple((u, "_") for u in reads), (v,)))
+        forward.append(FileFunction("forward", kind, tuple((u, "_") for u in reads), (v,)))
         needs = ((v, "gradient"), *((u, "input") for u in reads))
-        backward.append(Function("backward", kind, needs, tuple(u for u in reads if u != count)))
+        backward.append(FileFunction("backward", kind, needs, tuple(u for u in reads if u != count)))
     return GraphFile(tuple(variables), tuple(forward), tuple(backward))
 
 

@@ -7,7 +7,7 @@ import pytest
 from layermem.errors import InputError
 from layermem.integrations.graph_files.planner import GraphPlanner
 from layermem.integrations.graph_files.schedule_text import missing_reads, run_schedule
-from layermem.integrations.graph_files.text_format import Function, GraphFile, Variable, parse_graph
+from layermem.integrations.graph_files.text_format import FileFunction, GraphFile, Variable, parse_graph
 from tests.integrations.graph_files.small_files import CHAIN, graph_of, random_graph
 
 
@@ -67,7 +67,7 @@ def graph_with_reads(seed):
         inputs = [(v, "input") for v, _ in forward.reads if draw.random() < 0.5]
         outputs = [(v, "output") for v in forward.writes if draw.random() < 0.5]
         gradients = tuple((v, "gradient") for v in forward.writes)
-        backward.append(Function("backward", function.kind, (*gradients, *inputs, *outputs), function.writes))
+        backward.append(FileFunction("backward", function.kind, (*gradients, *inputs, *outputs), function.writes))
     return GraphFile(graph.variables, graph.forward, tuple(backward))
 
 
@@ -96,10 +96,13 @@ def test_schedules_by_the_paper_s_assumption_drop_outputs_that_the_file_says_are
 
 def test_a_value_that_gets_no_gradient_needs_none():
     """The second of two outputs is read by a function whose backward adds only to the gradient of the first."""
-    forward = (Function("forward", "Pool", ((0, "_"),), (1, 2)), Function("forward", "Up", ((1, "_"), (2, "_")), (3,)))
+    forward = (
+        FileFunction("forward", "Pool", ((0, "_"),), (1, 2)),
+        FileFunction("forward", "Up", ((1, "_"), (2, "_")), (3,)),
+    )
     backward = (
-        Function("backward", "Pool", ((1, "gradient"),), (0,)),
-        Function("backward", "Up", ((3, "gradient"), (2, "input")), (1,)),
+        FileFunction("backward", "Pool", ((1, "gradient"),), (0,)),
+        FileFunction("backward", "Up", ((3, "gradient"), (2, "input")), (1,)),
     )
     graph = GraphFile((Variable(4, "/w"), *(Variable(8, "_") for _ in range(3))), forward, backward)
     plan = GraphPlanner(graph).plan()

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from layermem._native import cpu
-from layermem.backends.struct_layout import Declarations, Layout, StructValue
+from layermem.backends.struct_layout import Declarations, StructLayout, StructValue
 
 Axis = tuple[int, int, int]  # outer, size, inner
 Channels = tuple[int, int, int]  # outer, channels, inner; inner is 1 for channels-last images
@@ -27,7 +27,7 @@ def declarations() -> Declarations:
 
 
 @cache
-def parameters(kernel: str) -> Layout:
+def parameters(kernel: str) -> StructLayout:
     return declarations().parameters(kernel)
 
 

@@ -92,7 +92,7 @@ def other_ranks(op: Communication) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Round:
+class StagedRound:
     """One piece: copies to the host, messages, additions, and copies back."""
 
     fetch: Sequence[Bound]
@@ -133,7 +133,7 @@ class HostCommunicator:
             ]
             add = adder([start + total], [start + own], [count], [start + place for place in received], rank, op)
             store = self._store(host, total, shards[rank].spans(sums, begin, end))
-            rounds.append(Round(fetch, self.driver.event(), sends, receives, add, store))
+            rounds.append(StagedRound(fetch, self.driver.event(), sends, receives, add, store))
         return lambda: self._run(rounds, context)
 
     def gather(self, op: AllGather, values: Sequence[int], spans: Spans, context: StepContext) -> Bound:
@@ -152,10 +152,10 @@ class HostCommunicator:
                 receives += message(other, start + place, bytes_of(theirs))
                 store += self._store(host, place, theirs)
             fetch = self._fetch(host, own, pieces)
-            rounds.append(Round(fetch, self.driver.event(), sends, receives, nothing, store))
+            rounds.append(StagedRound(fetch, self.driver.event(), sends, receives, nothing, store))
         return lambda: self._run(rounds, context)
 
-    def _run(self, rounds: Sequence[Round], context: StepContext) -> None:
+    def _run(self, rounds: Sequence[StagedRound], context: StepContext) -> None:
         """Run the rounds; a set of pieces is fetched again once the stream has stored its previous content."""
         transport = context["transport"]
         self._start(rounds[0])
@@ -168,7 +168,7 @@ class HostCommunicator:
             for copy in this.store:
                 copy()
 
-    def _start(self, each: Round) -> None:
+    def _start(self, each: StagedRound) -> None:
         for copy in each.fetch:
             copy()
         each.fetched.record(self.driver.streams[COMM])

@@ -19,7 +19,7 @@ Handle = ctypes.c_void_p
 THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE: calls of other threads are not checked
 
 
-class Library:
+class DriverLibrary:
     """The driver's library, which PyCUDA has already loaded."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Library:
             raise DeviceError(f"{name} failed: {(text.value or b'?').decode()} ({status}); run without --cuda-graph")
 
 
-def _destroy(library: Library, graph: Handle, launchable: Handle) -> None:
+def _destroy(library: DriverLibrary, graph: Handle, launchable: Handle) -> None:
     """Free a graph and its nodes."""
     with suppress(DeviceError):  # they are gone already if the GPU failed
         for name, handle in (("cuGraphExecDestroy", launchable), ("cuGraphDestroy", graph)):
@@ -56,7 +56,7 @@ class GraphCapture:
     def __init__(self, streams: Mapping[str, Any], origin: str, event: Callable[[], Any]):
         self.streams, self.origin, self.event = streams, streams[origin], event
         self.before: list[Callable[[], None]] = []
-        self._library = Library()
+        self._library = DriverLibrary()
         self._graph, self._launchable = Handle(), Handle()
         self._events: list[Any] = []  # of the capture: they must exist until it ends
         self._release = finalize(self, _destroy, self._library, self._graph, self._launchable)

@@ -39,7 +39,7 @@ FLAGS = ("--std=c++17", "--fmad=false")  # a product and a sum are fused only by
 CODE, PTX = "sm_", "compute_"  # prefixes of architectures
 
 
-class Compiler(Protocol):
+class KernelCompiler(Protocol):
     @property
     def version(self) -> str: ...
 
@@ -64,7 +64,7 @@ class Recipe(NamedTuple):
     module: str
     source: str
     target: str
-    compiler: Compiler
+    compiler: KernelCompiler
 
     @property
     def path(self) -> Path:
@@ -206,7 +206,7 @@ def whole_source(module: str) -> str:
 
 
 @cache
-def find_compiler() -> Compiler:
+def find_compiler() -> KernelCompiler:
     """The first compiler whose code the driver loads; any compiler if there is no driver."""
     driver = driver_version()
 
@@ -234,7 +234,7 @@ def find_compiler() -> Compiler:
 class WithFallback:
     """A compiler with a fallback for sources that it refuses; if both refuse, the error is the first one's."""
 
-    def __init__(self, first: Compiler, second: Compiler):
+    def __init__(self, first: KernelCompiler, second: KernelCompiler):
         self.first, self.second = first, second
         self.version, self.cuda, self.capabilities = first.version, first.cuda, first.capabilities
 

@@ -22,7 +22,7 @@ BLOCKS = 3 * SMS  # of wgrad that run at the same time
 ANY_RIGHT, ANY_TAPS = 4, 4  # outputs of a strip for any window; taps of a block of wgrad
 
 
-class Form(NamedTuple):
+class DepthwiseForm(NamedTuple):
     """Kernels for one shape of window, or for any.
 
     name    suffix of the kernels' names
@@ -48,15 +48,15 @@ class Form(NamedTuple):
 
 
 FORMS = {  # by kernel and stride
-    (3, 1): Form("3x3_s1", 4, (2, 4), (2, 4), 2),
-    (3, 2): Form("3x3_s2", 4, (2, 2), (1, 2), 2),
-    (5, 1): Form("5x5_s1", 4, (2, 4), (2, 4), 2),
-    (5, 2): Form("5x5_s2", 4, (2, 2), (1, 2), 1),
+    (3, 1): DepthwiseForm("3x3_s1", 4, (2, 4), (2, 4), 2),
+    (3, 2): DepthwiseForm("3x3_s2", 4, (2, 2), (1, 2), 2),
+    (5, 1): DepthwiseForm("5x5_s1", 4, (2, 4), (2, 4), 2),
+    (5, 2): DepthwiseForm("5x5_s2", 4, (2, 2), (1, 2), 1),
 }
-ANY = {v: Form(f"v{v}", v, (1, ANY_RIGHT), (1, 1), ANY_RIGHT) for v in (1, 4)}
+ANY = {v: DepthwiseForm(f"v{v}", v, (1, ANY_RIGHT), (1, 1), ANY_RIGHT) for v in (1, 4)}
 
 
-def form_of(problem: ConvProblem) -> Form:
+def form_of(problem: ConvProblem) -> DepthwiseForm:
     """The form for the channels and windows; the batch does not matter."""
     if problem.k != problem.c or vector_width(problem.c) == 1:
         return ANY[1]
@@ -85,10 +85,10 @@ def dgrad(
     bias: int = 0,
     accumulate: bool = False,
     *,
-    kept: int = 0,
+    bottom_mask: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
+    """`bottom_mask`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     form = form_of(problem)
     strides = (1, 1) if form.is_any else problem.stride
     rows, columns = (
@@ -97,7 +97,16 @@ def dgrad(
     )
     epilogue = Epilogue(bias, image if accumulate else 0)
     return _launch(
-        f"dgrad_{form.name}{suffix}", problem, form, (rows, columns), problem.c, image, maps, filters, epilogue, kept
+        f"dgrad_{form.name}{suffix}",
+        problem,
+        form,
+        (rows, columns),
+        problem.c,
+        image,
+        maps,
+        filters,
+        epilogue,
+        bottom_mask,
     )
 
 
@@ -109,14 +118,14 @@ def _tall(rows: int) -> int:
 def _launch(
     function: str,
     problem: ConvProblem,
-    form: Form,
+    form: DepthwiseForm,
     strips: Size,
     channels: int,
     y: int,
     x: int,
     filters: int,
     epilogue: Epilogue,
-    kept: int = 0,
+    bottom_mask: int = 0,
 ) -> Launch:
     rows, columns = strips
     tall, across = _tall(rows), ceil_div(channels, CHANNELS)
@@ -144,7 +153,7 @@ def _launch(
         every_h=every_h,
         every_w=every_w,
         strips=problem.n * of_image,
-        epilogue={**epilogue._asdict(), "kept": kept},
+        epilogue={**epilogue._asdict(), "bottom_mask": bottom_mask},
     )
 
 
@@ -155,7 +164,7 @@ class DepthwiseWgrad(DirectWgrad):
     """Each thread computes strips of an image; their sums are added within a warp, within a part, and over images."""
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> DepthwiseForm:
         return form_of(self.problem)
 
     @property

@@ -148,12 +148,14 @@ class DirectWgrad(ImageSlice, ABC):
         if self.has_one_part:
             yield self._sum(self.groups, dw, maps, image, accumulate=accumulate, suffix=suffix)
             return
-        left = carry + aligned(self.sums_bytes)
+        open_sums = carry + aligned(self.sums_bytes)
         # The open sums of a group overwrite those of the group before it, which another launch reads.
         exchanges = self.begins_open and self.leaves_open and len(self.groups) > 1
         for groups in (self.groups[:1], self.groups[1:]) if exchanges else (self.groups,):
             behind = (groups.start - self.groups.start) * self.bands * self.sums_bytes
-            yield self._sum(groups, workspace + behind, maps, image, begun=left, left=left, suffix=suffix)
+            yield self._sum(
+                groups, workspace + behind, maps, image, open_in=open_sums, open_out=open_sums, suffix=suffix
+            )
         if self.complete:
             yield sum_parts(
                 self.problem,
@@ -161,7 +163,7 @@ class DirectWgrad(ImageSlice, ABC):
                 workspace,
                 self.complete * self.bands,
                 accumulate and self.is_last,
-                begun=carry if self.groups.start else 0,
+                sum_before=carry if self.groups.start else 0,
             )
 
     def _sum(
@@ -171,19 +173,19 @@ class DirectWgrad(ImageSlice, ABC):
         maps: int,
         image: int,
         *,
-        begun: int = 0,
-        left: int = 0,
+        open_in: int = 0,
+        open_out: int = 0,
         accumulate: bool = False,
         suffix: str = "",
     ) -> Launch:
-        """Sum the parts of some groups.  `begun` holds the open sums of the slice's first group from earlier slices;
-        the open sums of its last group go to `left`."""
+        """Sum the parts of some groups.  `open_in` holds the open sums of the slice's first group from earlier slices;
+        the open sums of its last group go to `open_out`."""
         begins, ends = groups.start == self.groups.start, groups.stop == self.groups.stop
         count, of_block = len(groups) * self.bands, WARPS // self.warps
         grid = self.across, ceil_div(count, of_block), self.chunks
         values: StructValues = {
-            "parts": parts, "begun": begun if begins and self.begins_open else 0,
-            "left": left if ends and self.leaves_open else 0, "maps": maps, "image": image,
+            "parts": parts, "open_in": open_in if begins and self.begins_open else 0,
+            "open_out": open_out if ends and self.leaves_open else 0, "maps": maps, "image": image,
             "of": shape_struct(self.problem), "by_strips_w": divider(self.strips_w),
             "by_bands": divider(self.bands),
             "by_outputs": divider(self.problem.k // self.problem.groups), "warps": self.warps, "count": count,

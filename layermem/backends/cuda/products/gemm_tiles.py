@@ -44,7 +44,7 @@ DGRAD_SUMS_KERNEL = "conv_dgrad_sums"
 PRODUCTS = FPROP, DGRAD, WGRAD
 
 
-class Tile(NamedTuple):
+class GemmTile(NamedTuple):
     m: int
     n: int
     threads: int  # in fp32; 0 for tiles of tensor cores with several elements per access
@@ -58,24 +58,24 @@ class Tile(NamedTuple):
 
 
 COMMON_TILES = (  # for all precisions
-    Tile(128, 128, 256, 128, 256),
-    Tile(128, 64, 128),
-    Tile(64, 64, 64),
-    Tile(128, 32, 128),
+    GemmTile(128, 128, 256, 128, 256),
+    GemmTile(128, 64, 128),
+    GemmTile(64, 64, 64),
+    GemmTile(128, 32, 128),
 )
-TALL_TILE = Tile(512, 64, 0, 256, products=(FPROP, DGRAD))
+TALL_TILE = GemmTile(512, 64, 0, 256, products=(FPROP, DGRAD))
 WIDE_TILES = (
-    Tile(128, 256, 0, 256, products=(WGRAD,)),
-    Tile(128, 192, 0, 384, products=(WGRAD,)),
-    Tile(64, 192, 0, 192, products=(WGRAD,)),
+    GemmTile(128, 256, 0, 256, products=(WGRAD,)),
+    GemmTile(128, 192, 0, 384, products=(WGRAD,)),
+    GemmTile(64, 192, 0, 192, products=(WGRAD,)),
 )
-LARGE_TILE = Tile(256, 128, 0, 256)
-ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, Tile(64, 32, 64, 64, 64))
+LARGE_TILE = GemmTile(256, 128, 0, 256)
+ALL_TILES = (TALL_TILE, LARGE_TILE, *WIDE_TILES, *COMMON_TILES, GemmTile(64, 32, 64, 64, 64))
 TILES = ALL_TILES  # tiles that are tried, if an engine has them
-PATCH_TILES = (Tile(128, 96, 128), Tile(128, 64, 128))  # for images of few channels
+PATCH_TILES = (GemmTile(128, 96, 128), GemmTile(128, 64, 128))  # for images of few channels
 
 
-def sums_bytes(tile: Tile) -> int:
+def sums_bytes(tile: GemmTile) -> int:
     """Dynamic shared memory that the epilogue of conv_dgrad_sums needs, as in cuda/conv_sums.cuh."""
     groups = tile.m // GROUP_ROWS
     return FLOAT * tile.n * (tile.m + COLUMN_NUMBERS + SUMS * groups)
@@ -84,7 +84,7 @@ def sums_bytes(tile: Tile) -> int:
 Paces = Mapping[str, Sequence[int]]  # by tile: cycles of a stage with 1, 2, .. blocks on a multiprocessor
 
 
-class Engine(NamedTuple):
+class GemmEngine(NamedTuple):
     """The three kernels in one precision, the stages of their shared-memory ring, and the modelled time of a stage, for
     the first of its products on blobs in fp32, or in 16 bits if operands are.  A change of these paces changes bits,
     because the split follows from them.
@@ -110,7 +110,7 @@ class Engine(NamedTuple):
     multiprocessors: int = SMS
     gpu: NominalGpu = H200
 
-    def on_gpu(self, gpu: NominalGpu) -> Engine:
+    def on_gpu(self, gpu: NominalGpu) -> GemmEngine:
         """The engine whose tiles are chosen for `gpu`."""
         return self._replace(paces=self._paces_on(gpu, self.paces), gpu=gpu)
 
@@ -129,16 +129,16 @@ class Engine(NamedTuple):
         }
 
     @property
-    def tiles(self) -> tuple[Tile, ...]:
+    def tiles(self) -> tuple[GemmTile, ...]:
         own = tuple(tile for tile in ALL_TILES if tile.name in self.paces)
         return tuple(tile for tile in own if tile in TILES) or own
 
-    def own_tiles(self, product: str, vector: int) -> tuple[Tile, ...]:
+    def own_tiles(self, product: str, vector: int) -> tuple[GemmTile, ...]:
         """All tiles of `product` for accesses of `vector` elements."""
         own = (tile for tile in ALL_TILES if tile.name in self.paces and product in tile.products)
         return tuple(tile for tile in own if vector > 1 or tile.threads)
 
-    def tiles_of(self, product: str, vector: int) -> tuple[Tile, ...]:
+    def tiles_of(self, product: str, vector: int) -> tuple[GemmTile, ...]:
         """The tiles of own_tiles() that are in TILES; all of them if there are none."""
         own = self.own_tiles(product, vector)
         return tuple(tile for tile in own if tile in TILES) or own
@@ -154,18 +154,18 @@ class Engine(NamedTuple):
         of_precision = "" if self.precision == "fp32" else f"_{self.precision}"
         return f"convolution{of_precision}" + (f"_on_{self.storage}" if self.storage else "")
 
-    def on(self, storage: str, *, wide_image: bool = False) -> Engine:
+    def on(self, storage: str, *, wide_image: bool = False) -> GemmEngine:
         """The engine for blobs in 16 bits that are widened; an fp32 image is copied element by element."""
         paces = {tile.name: self.paces[tile.name] for tile in COMMON_TILES}
         return self._replace(paces=paces, storage=storage, wide_image=wide_image, vector=1 if wide_image else 0)
 
     @property
-    def on_fp32(self) -> Engine:
+    def on_fp32(self) -> GemmEngine:
         """The engine for blobs in fp32: it computes the same bits from widened blobs."""
         return ENGINES[self.precision].on_gpu(self.gpu)
 
     @property
-    def with_mixed_width(self) -> Engine:
+    def with_mixed_width(self) -> GemmEngine:
         """Engine for wgrad if only the maps allow accesses of four elements."""
         return self._replace(paces=self._paces_on(self.gpu, PACES_OF_MIXED_WIDTH[self.precision]), vector=MIXED_WIDTH)
 
@@ -222,7 +222,7 @@ class Engine(NamedTuple):
         )
 
     def _blocks(
-        self, product: str, vector: int, tile: Tile, matrices: tuple[int, int, int]
+        self, product: str, vector: int, tile: GemmTile, matrices: tuple[int, int, int]
     ) -> tuple[str, tuple[int, int, int], int, int]:
         """Name of the kernel, grid, threads and dynamic shared memory of a block."""
         threads = {"fp32": tile.threads, "fp32x3": tile.two_sum_threads}.get(self.precision, tile.mma_threads)
@@ -232,7 +232,7 @@ class Engine(NamedTuple):
             shared = max(shared, sums_bytes(tile))
         return f"{product}{blobs}_{tile.name}_v{vector}", grid_of(tile, *matrices), threads, shared
 
-    def shared_bytes(self, tile: Tile) -> int:
+    def shared_bytes(self, tile: GemmTile) -> int:
         """Bytes of dynamic shared memory of a block: the ring of stages."""
         return self.stages * (tile.m + tile.n) * DEPTH * FLOAT
 
@@ -296,31 +296,31 @@ PACES_OF_MIXED_WIDTH: Mapping[str, Paces] = MappingProxyType(
 )
 
 ENGINES = {
-    "fp32": Engine("fp32", 2, FP32_PACES),
-    "fp32x3": Engine("fp32x3", 3, FP32X3_PACES),
-    "tf32": Engine("tf32", 3, TF32_PACES),
-    "bf16": Engine("bf16", 3, BF16_PACES),
+    "fp32": GemmEngine("fp32", 2, FP32_PACES),
+    "fp32x3": GemmEngine("fp32x3", 3, FP32X3_PACES),
+    "tf32": GemmEngine("tf32", 3, TF32_PACES),
+    "bf16": GemmEngine("bf16", 3, BF16_PACES),
 }
 
 
 WIDENING = ("fp32", "tf32")  # precisions whose products widen 16-bit blobs
-PACKED_BF16 = Engine("bf16", 3, PACKED_BF16_PACES, "bf16", depth=2 * DEPTH, vector=PACKED)
+PACKED_BF16 = GemmEngine("bf16", 3, PACKED_BF16_PACES, "bf16", depth=2 * DEPTH, vector=PACKED)
 PACES_OF_DATA: Paces = MappingProxyType({name: BF16_PACES[name] for name in ("128x128", "128x64", "64x64")})
-BF16_OF_DATA = Engine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=1)
+BF16_OF_DATA = GemmEngine("bf16", 3, PACES_OF_DATA, "bf16", wide_image=True, vector=1)
 
 
-def engine_of(call: CudaCall, image: str) -> Engine:
+def engine_of(call: CudaCall, image: str) -> GemmEngine:
     """The engine for a bound op; `image` is the role of the image."""
     engine = engine_for(call.precision, call.storage, wide_image=image not in call.narrow)
     return engine.on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
-def engine_of_fp32(call: CudaCall) -> Engine:
+def engine_of_fp32(call: CudaCall) -> GemmEngine:
     """The engine for a bound op whose blobs are all in fp32."""
     return ENGINES[call.precision].on_gpu(nominal_gpu(call.capability, call.multiprocessors))
 
 
-def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> Engine:
+def engine_for(precision: str, storage: str, *, wide_image: bool = False) -> GemmEngine:
     """The engine of products whose blobs, or all blobs but the image, are in this storage: "" or a name in NARROW."""
     engine = ENGINES[precision]
     if not storage:
@@ -380,7 +380,7 @@ def is_large(problem: ConvProblem) -> bool:
     return any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
 
 
-def cycles(engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0) -> int:
+def cycles(engine: GemmEngine, tile: GemmTile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0) -> int:
     """Modelled cycles of a launch that computes `matrices` (rows, columns, number of matrices) over k in [0, depth):
     the maximum of the waves of its blocks, the last one partial, and of its reads from the L2 cache."""
     blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
@@ -395,14 +395,14 @@ def cycles(engine: Engine, tile: Tile, matrices: tuple[int, int, int], depth: in
 
 
 def by_time(
-    engine: Engine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
-) -> list[Tile]:
+    engine: GemmEngine, product: str, matrices: tuple[int, int, int], depth: int, vector: int = PACKED, rows: int = 1
+) -> list[GemmTile]:
     """Tiles for accesses of `vector` elements with a multiple of `rows` rows, the fastest first."""
     tiles = [tile for tile in engine.tiles_of(product, vector) if tile.m % rows == 0]
     return sorted(tiles, key=lambda tile: cycles(engine, tile, matrices, depth))
 
 
-def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
+def with_less_memory(engine: GemmEngine, tiles: Sequence[GemmTile]) -> Iterator[GemmTile]:
     """The first tile, and each later one that needs less shared memory than all before it."""
     least = inf
     for tile in tiles:
@@ -411,11 +411,11 @@ def with_less_memory(engine: Engine, tiles: Sequence[Tile]) -> Iterator[Tile]:
             yield tile
 
 
-def grid_of(tile: Tile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
+def grid_of(tile: GemmTile, m: int, n: int, repeat: int) -> tuple[int, int, int]:
     """The grid: tiles of one matrix, those along n first, and the number of matrices."""
     return ceil_div(m, tile.m) * ceil_div(n, tile.n), 1, repeat
 
 
-def _columns(matrices: tuple[int, int, int], tile: Tile) -> int:
+def _columns(matrices: tuple[int, int, int], tile: GemmTile) -> int:
     """Columns of all tiles along n."""
     return ceil_div(matrices[1], tile.n) * tile.n

@@ -56,7 +56,7 @@ class StripTile(NamedTuple):
         return ceil_div(prod(self) * LANES, WARP) * WARP
 
 
-class Patch(NamedTuple):
+class StripPatch(NamedTuple):
     """Pixels of x that strips read: the stride between strips, and the additional pixels of the last strip."""
 
     strides: Size
@@ -75,7 +75,7 @@ def fprop(
     """`suffix` as in CudaCall, if image and maps are in 16 bits."""
     stride = problem.stride[0]
     strips = problem.out_h, ceil_div(problem.out_w, RIGHT)
-    patch = Patch((stride, RIGHT * stride), (TAPS - stride, TAPS - stride))
+    patch = StripPatch((stride, RIGHT * stride), (TAPS - stride, TAPS - stride))
     return _launch(f"fprop_s{stride}{suffix}", problem, strips, patch, maps, image, filters, epilogue)
 
 
@@ -87,28 +87,28 @@ def dgrad(
     bias: int = 0,
     accumulate: bool = False,
     *,
-    kept: int = 0,
+    bottom_mask: int = 0,
     suffix: str = "",
 ) -> Launch:
-    """`kept`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
+    """`bottom_mask`: bits of the image; elements with a cleared bit become zero; 0 keeps all."""
     stride = problem.stride[0]
     right, reach = CELLS[stride], (TAPS - 1) // stride
     rows, columns = (cells(size, pad, stride) for size, pad in zip((problem.h, problem.w), problem.pad, strict=True))
-    strips, patch = (rows, ceil_div(columns, right)), Patch((1, right), (reach, reach))
+    strips, patch = (rows, ceil_div(columns, right)), StripPatch((1, right), (reach, reach))
     epilogue = Epilogue(bias, image if accumulate else 0)
-    return _launch(f"dgrad_s{stride}{suffix}", problem, strips, patch, image, maps, filters, epilogue, kept)
+    return _launch(f"dgrad_s{stride}{suffix}", problem, strips, patch, image, maps, filters, epilogue, bottom_mask)
 
 
 def _launch(
     function: str,
     problem: ConvProblem,
     strips: Size,
-    patch: Patch,
+    patch: StripPatch,
     y: int,
     x: int,
     filters: int,
     epilogue: Epilogue,
-    kept: int = 0,
+    bottom_mask: int = 0,
 ) -> Launch:
     each = group_channels(problem)
     tile = tile_of(strips, patch, each)
@@ -137,12 +137,12 @@ def _launch(
         rows=tile.rows,
         columns=tile.columns,
         images=tile.images,
-        epilogue={**epilogue._asdict(), "kept": kept},
+        epilogue={**epilogue._asdict(), "bottom_mask": bottom_mask},
     )
 
 
 @lru_cache(maxsize=4096)
-def tile_of(strips: Size, patch: Patch, each: int) -> StripTile:
+def tile_of(strips: Size, patch: StripPatch, each: int) -> StripTile:
     """The tile with the fewest instructions per image.  It changes no bit."""
     rows, columns = strips
     tiles = (
@@ -159,7 +159,7 @@ def tile_of(strips: Size, patch: Patch, each: int) -> StripTile:
     return min(fitting, key=lambda tile: _issues(tile, strips, patch, each))
 
 
-def _issues(tile: StripTile, strips: Size, patch: Patch, each: int) -> float:
+def _issues(tile: StripTile, strips: Size, patch: StripPatch, each: int) -> float:
     """Instructions of all warps for an image; more if a multiprocessor has too few warps to issue one per cycle."""
     blocks = prod(ceil_div(count, of_tile) for count, of_tile in zip(strips, tile[:2], strict=True))
     warps = tile.threads // WARP
@@ -169,7 +169,7 @@ def _issues(tile: StripTile, strips: Size, patch: Patch, each: int) -> float:
     return slower * blocks * warps * (STRIP_ISSUES * each // QUAD + PIXEL_ISSUES * copies + END_ISSUES) / tile.images
 
 
-def shared_bytes(tile: StripTile, patch: Patch, each: int) -> int:
+def shared_bytes(tile: StripTile, patch: StripPatch, each: int) -> int:
     """Bytes of the filters, and of pixels in fp32; 16-bit pixels use part of these."""
     return FLOAT * CHANNELS * (TAPS * TAPS * each + tile.images * prod(patch.of(tile)))
 

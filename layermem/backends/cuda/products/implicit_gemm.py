@@ -16,7 +16,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD_SUMS_KERNEL,
     FPROP,
     VECTOR,
-    Engine,
+    GemmEngine,
     group_channels,
     problem_struct,
 )
@@ -63,7 +63,7 @@ def writes_moments() -> bool:
 
 
 def conv_fprop(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     maps: int,
     image: int,
@@ -121,7 +121,7 @@ def fprop_struct(
 
 
 def conv_dgrad(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     image: int,
     maps: int,
@@ -131,12 +131,12 @@ def conv_dgrad(
     *,
     maps_pitch: int = 0,
     resume: bool = False,
-    kept: int = 0,
+    bottom_mask: int = 0,
     norm: StructValues | None = None,
 ) -> Launch:
     """A strided dgrad is one problem per phase, stride_h x stride_w of them.
 
-    kept         bits of the image: elements with a cleared bit become zero; 0 keeps all
+    bottom_mask         bits of the image: elements with a cleared bit become zero; 0 keeps all
     norm         the struct NormGradient of cuda/conv_sums.cuh, if leaves_norm_sums(), whose sums the epilogue computes
     maps_pitch   pitch of the maps if they and the rows of the weights are a band;  resume  the image holds the sums
                  of the bands before, which this launch continues
@@ -153,7 +153,7 @@ def conv_dgrad(
         "maps": maps,
         "filter": weights,
         "bias": bias,
-        "kept": kept,
+        "bottom_mask": bottom_mask,
         "problem": problem_struct(problem, maps_pitch),
         "by_outputs": divider(outputs),
         "accumulate": accumulate,
@@ -166,7 +166,7 @@ def conv_dgrad(
     )
 
 
-def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+def leaves_norm_sums(engine: GemmEngine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad computes a BatchNorm's sums of its result: only for vector accesses and one phase."""
     width = engine.vector_width(problem, *group_channels(problem))
     return writes_moments() and width >= VECTOR and problem.stride == (1, 1)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT
-from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, Engine, cycles
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, GemmEngine, cycles
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_dgrad, conv_fprop
 from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
 from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
@@ -100,7 +100,7 @@ def parts_here(op: InnerProduct, parts: DepthParts) -> int:
 
 
 def fprop_in_parts(
-    engine: Engine, op: InnerProduct, y: int, x: int, weights: int, epilogue: Epilogue, workspace: int
+    engine: GemmEngine, op: InnerProduct, y: int, x: int, weights: int, epilogue: Epilogue, workspace: int
 ) -> Iterator[Launch]:
     count, depth = forward_parts(op)
     problem = ConvProblem(op.rows, op.inner, count * op.outputs, PIXEL, PIXEL, count)
@@ -110,7 +110,7 @@ def fprop_in_parts(
 
 
 def dgrad_in_parts(
-    engine: Engine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
+    engine: GemmEngine, op: InnerProduct, dx: int, dy: int, weights: int, workspace: int, *, accumulate: bool
 ) -> Iterator[Launch]:
     """`dy` is the address of the columns of this band, if there is one.  A later band continues the sums in dx."""
     parts = dgrad_parts(op)
@@ -119,11 +119,13 @@ def dgrad_in_parts(
     resume = op.band is not None and not op.band.is_first
     yield conv_dgrad(engine, problem, workspace, dy, weights, maps_pitch=0 if op.band is None else op.band.rows)
     epilogue = Epilogue(residual=dx) if accumulate and op.band is None else NO_EPILOGUE
-    yield sum_parts(op.rows, op.inner, count, dx, workspace, epilogue, begun=dx if resume else 0)
+    yield sum_parts(op.rows, op.inner, count, dx, workspace, epilogue, sum_before=dx if resume else 0)
 
 
-def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, begun: int = 0) -> Launch:
-    """y = `begun`, if there is one, plus `count` parts in order, with the epilogue."""
+def sum_parts(
+    rows: int, columns: int, count: int, y: int, parts: int, epilogue: Epilogue, *, sum_before: int = 0
+) -> Launch:
+    """y = `sum_before`, if there is one, plus `count` parts in order, with the epilogue."""
     v = vector_width(columns)
     return launch(
         "inner_product",
@@ -131,7 +133,7 @@ def sum_parts(rows: int, columns: int, count: int, y: int, parts: int, epilogue:
         "SumPartsArgs",
         ceil_div(rows * columns, THREADS * v),
         y=y,
-        begun=begun,
+        sum_before=sum_before,
         parts=parts,
         epilogue=epilogue._asdict(),
         by_columns=divider(columns),

@@ -26,7 +26,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     SMS,
     VECTOR,
     WGRAD,
-    Engine,
+    GemmEngine,
     group_channels,
     windows,
 )
@@ -129,13 +129,13 @@ PACKED_TILES = (
 )
 
 
-class WarpgroupEngine(Engine):
+class WarpgroupEngine(GemmEngine):
     """The kernels of one precision on sm_90a for the products `by_warpgroups`; otherwise the kernels for every GPU."""
 
     __slots__ = ()
 
     @property
-    def on_fp32(self) -> Engine:
+    def on_fp32(self) -> GemmEngine:
         """This engine if its blobs are in fp32; otherwise the fp32 engine with the same bits of weight gradients."""
         if not self.storage:
             return self
@@ -159,7 +159,7 @@ class WarpgroupEngine(Engine):
         rows: int = 1,
         **values: StructValue,
     ) -> Launch:
-        """Like Engine.launch, with a tile of this engine."""
+        """Like GemmEngine.launch, with a tile of this engine."""
         plain = DGRAD if product == DGRAD_SUMS_KERNEL else product
         if not runs_by_warpgroups(self, plain, bool(values.get("bias"))):
             return super().launch(product, vector, args, matrices, depth, rows=rows, **values)
@@ -177,7 +177,7 @@ class WarpgroupEngine(Engine):
         )
 
 
-def runs_by_warpgroups(engine: Engine, product: str, has_bias: bool) -> bool:
+def runs_by_warpgroups(engine: GemmEngine, product: str, has_bias: bool) -> bool:
     """Whether the kernel of the product is one of sm_90a."""
     return product in engine.by_warpgroups and not (engine.is_packed and lacks_bias(product, has_bias))
 
@@ -187,24 +187,24 @@ def lacks_bias(product: str, has_bias: bool) -> bool:
     return product == DGRAD and has_bias
 
 
-def width_of(engine: Engine) -> int:
+def width_of(engine: GemmEngine) -> int:
     """Elements per access of an engine's kernels on sm_90a."""
     return PACKED if engine.is_packed else VECTOR
 
 
-def tiles_of(engine: Engine) -> Sequence[WarpgroupTile]:
+def tiles_of(engine: GemmEngine) -> Sequence[WarpgroupTile]:
     """The tiles of an engine's kernels on sm_90a."""
     return PACKED_TILES if engine.is_packed else WARPGROUP_TILES
 
 
-def shapes_name(engine: Engine) -> str:
+def shapes_name(engine: GemmEngine) -> str:
     """The precision key of the engine in Shapes; empty if there are no kernels for it."""
     if engine.is_packed:
         return PACKED_PRECISION
     return engine.precision if engine.precision in PRECISIONS and not engine.storage else ""
 
 
-def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> Engine:
+def engine_of(call: CudaCall, image: str, whole: ConvProblem) -> GemmEngine:
     """The engine for a bound op; `image` is the role of the image, `whole` the problem without bands."""
     engine = gemm_tiles.engine_of(call, image)
     if call.capability != CAPABILITY or not shapes_name(engine) or not is_on("warpgroups"):
@@ -237,18 +237,18 @@ def products_by_warpgroups(precision: str, problem: ConvProblem) -> frozenset[st
     return own
 
 
-def leaves_units(engine: Engine, product: str) -> bool:
+def leaves_units(engine: GemmEngine, product: str) -> bool:
     """Whether the epilogue of the product computes sums in units of rows for a BatchNorm.  Packed tiles of warpgroups
     have one and a half units, so they cannot."""
     return writes_moments() and not (engine.is_packed and product in engine.by_warpgroups)
 
 
-def leaves_moments(engine: Engine) -> bool:
+def leaves_moments(engine: GemmEngine) -> bool:
     """Whether conv_fprop computes the moments of its result."""
     return leaves_units(engine, FPROP) and is_on("moments")
 
 
-def leaves_norm_sums(engine: Engine, problem: ConvProblem) -> bool:
+def leaves_norm_sums(engine: GemmEngine, problem: ConvProblem) -> bool:
     """Whether conv_dgrad computes the sums of its result that a BatchNorm needs."""
     leaves = implicit_gemm.leaves_norm_sums(engine, problem) and leaves_units(engine, DGRAD)
     return leaves and is_on("sums")

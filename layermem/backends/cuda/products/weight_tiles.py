@@ -13,7 +13,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     FPROP,
     PACKED_BF16,
     WIDENING,
-    Engine,
+    GemmEngine,
     group_channels,
     takes_narrow,
 )
@@ -48,7 +48,7 @@ def rounded_weights_bytes(
 
 
 def operand_weights(
-    engine: Engine, product: str, problem: ConvProblem, weights: int, rounded: int, *, has_bias: bool = False
+    engine: GemmEngine, product: str, problem: ConvProblem, weights: int, rounded: int, *, has_bias: bool = False
 ) -> tuple[int, list[Launch]]:
     """The address at which the engine reads the weights, and the launches that round them to `rounded`, if needed."""
     if not engine.is_packed:

@@ -18,8 +18,8 @@ from layermem.backends.cuda.products.gemm_tiles import (
     ENGINES,
     MIXED_WIDTH,
     WGRAD,
-    Engine,
-    Tile,
+    GemmEngine,
+    GemmTile,
     cycles,
     group_channels,
     is_large,
@@ -40,7 +40,7 @@ SLACK = 8  # 1/SLACK more time is accepted for fewer parts
 FP32_SHARE = 5  # an fp32 product takes as long as five in tf32; with this weight both choose one split
 
 
-class Split(NamedTuple):
+class SplitK(NamedTuple):
     """The split of a weight gradient: `parts` partial sums, each over `images_each` images, or each over one of
     `pieces` of a single image, of whole stages."""
 
@@ -105,7 +105,7 @@ def piece_windows(problem: ConvProblem, pieces: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def split_of(problem: ConvProblem) -> Split:
+def split_of(problem: ConvProblem) -> SplitK:
     """Choose the split: among those within 1/SLACK of the least modelled time of products and additions in tf32 and
     fp32, the one with the fewest parts, which needs the least memory."""
     most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
@@ -118,19 +118,19 @@ def split_of(problem: ConvProblem) -> Split:
     return next(split for split in splits if spent[split] <= least + least // SLACK)
 
 
-def _split(problem: ConvProblem, parts: int) -> Split:
+def _split(problem: ConvProblem, parts: int) -> SplitK:
     """A split between images into at most `parts` parts."""
     each = ceil_div(problem.n, parts)
-    return Split(each, ceil_div(problem.n, each))
+    return SplitK(each, ceil_div(problem.n, each))
 
 
-def _split_images(problem: ConvProblem, pieces: int) -> Split:
+def _split_images(problem: ConvProblem, pieces: int) -> SplitK:
     """A split of every image into at most `pieces` pieces."""
     count = ceil_div(windows(problem), piece_windows(problem, pieces))
-    return Split(1, problem.n * count, count)
+    return SplitK(1, problem.n * count, count)
 
 
-def _split_cycles(problem: ConvProblem, split: Split) -> int:
+def _split_cycles(problem: ConvProblem, split: SplitK) -> int:
     """Modelled cycles of a product in tf32 and a share of one in fp32, each with its addition.  Reads from the L2 cache
     are counted as if tiles were full, which keeps the number of parts small if they are not."""
     matrices, depth = wgrad_matrices(problem, split.parts), split.windows_each(problem)
@@ -146,7 +146,7 @@ def _split_cycles(problem: ConvProblem, split: Split) -> int:
     return products + (FP32_SHARE + 1) * add
 
 
-def _full(tile: Tile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
+def _full(tile: GemmTile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
     """Matrices with the same tiles, all of them full."""
     return ceil_div(rows, tile.m) * tile.m, ceil_div(columns, tile.n) * tile.n, count
 
@@ -158,7 +158,7 @@ def wgrad_matrices(problem: ConvProblem, parts: int) -> tuple[int, int, int]:
 
 
 def conv_wgrad(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     dw: int,
     maps: int,
@@ -166,7 +166,7 @@ def conv_wgrad(
     accumulate: bool,
     workspace: int,
     *,
-    split: Split | None = None,
+    split: SplitK | None = None,
     maps_pitch: int = 0,
     frames: Frames = IN_ORDER,
 ) -> Iterator[Launch]:
@@ -191,9 +191,9 @@ def conv_wgrad(
 
 
 def wgrad_splits(
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
-    split: Split,
+    split: SplitK,
     dw: int,
     maps: int,
     image: int,
@@ -201,14 +201,15 @@ def wgrad_splits(
     *,
     images: int,
     first: int = 0,
-    begun: int = 0,
-    left: int = 0,
+    open_in: int = 0,
+    open_out: int = 0,
     accumulate: bool = False,
     maps_pitch: int = 0,
     frames: Frames = IN_ORDER,
 ) -> Launch:
     """The parts `splits` of a weight gradient, consecutive from `dw` on.  `problem` has the images from `first` on, of
-    `images` in total.  An earlier slice may have begun the first part, and later slices may continue the last one."""
+    `images` in total.  An earlier slice may have left the first part open, its sums at
+    `open_in`, and later slices may continue the last one, whose sums go to `open_out`."""
     channels, outputs = group_channels(problem)
     matrices = wgrad_matrices(problem, len(splits))
     width = engine.vector_width(problem, channels, outputs, maps_pitch)
@@ -222,8 +223,8 @@ def wgrad_splits(
         matrices,
         depth,
         dw=dw,
-        begun=begun,
-        left=left,
+        open_in=open_in,
+        open_out=open_out,
         maps=maps,
         image=image,
         problem=problem_struct(problem, maps_pitch),
@@ -243,19 +244,19 @@ def wgrad_splits(
     )
 
 
-def _takes_mixed_width(engine: Engine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
+def _takes_mixed_width(engine: GemmEngine, problem: ConvProblem, outputs: int, maps_pitch: int) -> bool:
     """Whether only the maps, not the fp32 image, allow accesses of four elements."""
     is_wide = not engine.storage or engine.wide_image
     return is_wide and not is_large(problem) and vector_width(outputs, maps_pitch or problem.k) == 4
 
 
 def sum_parts(
-    problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, begun: int = 0, left: int = 0
+    problem: ConvProblem, dw: int, parts: int, count: int, accumulate: bool, *, sum_before: int = 0, open_out: int = 0
 ) -> Launch:
-    """dw = or += `begun`, the sum of earlier parts, if there is one, plus `count` parts in order; the part after these
-    goes to `left`, if that is given."""
+    """dw = or += `sum_before`, the sum of earlier parts, if there is one, plus `count` parts in order; the part after
+    these goes to `open_out`, if that is given."""
     each = problem.filter.count
-    v = vector_width(each, *(address // FLOAT for address in (dw, parts, begun, left)))
+    v = vector_width(each, *(address // FLOAT for address in (dw, parts, sum_before, open_out)))
     lines = min(MAX_SPLIT_LINES, 1 << (ceil_div(count, SPLITS_IN_FLIGHT) - 1).bit_length())
     width = THREADS // lines
     return launch(
@@ -264,9 +265,9 @@ def sum_parts(
         "SplitsArgs",
         ceil_div(each, width * v),
         y=dw,
-        begun=begun,
+        sum_before=sum_before,
         parts=parts,
-        left=left,
+        open_out=open_out,
         count=each,
         splits=count,
         width=width,

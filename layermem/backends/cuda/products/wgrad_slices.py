@@ -26,12 +26,12 @@ from math import prod
 from typing import NamedTuple
 
 from layermem.backends.cuda.base import FLOAT, Workspace, suffix
-from layermem.backends.cuda.products.gemm_tiles import DEPTH, Engine, windows
+from layermem.backends.cuda.products.gemm_tiles import DEPTH, GemmEngine, windows
 from layermem.backends.cuda.products.wgrad import (
     IN_ORDER,
     Frames,
     ImageSlice,
-    Split,
+    SplitK,
     conv_wgrad,
     conv_wgrad_workspace_bytes,
     split_of,
@@ -58,7 +58,7 @@ class WgradSlice(ImageSlice):
     frames: Frames = IN_ORDER
 
     @cached_property
-    def split(self) -> Split:
+    def split(self) -> SplitK:
         return split_of(replace(self.problem, n=self.images))
 
     @property
@@ -80,10 +80,10 @@ class WgradSlice(ImageSlice):
     def open_addresses(self) -> tuple[int, int, int, int]:
         """Addresses of the sums of an incomplete split, of maps_rows and of image_rows; and the bytes of all."""
         memory = Workspace(self.open)
-        left = {end % self.split.images_each for end in range(self.problem.n, self.images, self.problem.n)}
-        leaves_split = any(left) and not self.has_one_split
+        rests = {end % self.split.images_each for end in range(self.problem.n, self.images, self.problem.n)}
+        leaves_split = any(rests) and not self.has_one_split
         sums = memory.take(self.sums_bytes * leaves_split)
-        rows = DEPTH if any(images * windows(self.problem) % DEPTH for images in left) else 0
+        rows = DEPTH if any(images * windows(self.problem) % DEPTH for images in rests) else 0
         maps_rows, image_rows = (memory.take(FLOAT * rows * width) for width in (self.problem.k, self.window_elements))
         return self.sums if self.has_one_split else sums, maps_rows, image_rows, memory.nbytes
 
@@ -141,17 +141,17 @@ class WgradSlice(ImageSlice):
 
     # -- launches ------------------------------------------------------------------------------------------------------
 
-    def wgrad(self, engine: Engine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
+    def wgrad(self, engine: GemmEngine, dw: int, maps: int, image: int, accumulate: bool) -> Iterator[Launch]:
         """Add these images to the carry; the last slice writes dw, or adds to it."""
         target, adds = self._target(dw, accumulate)
-        begun, *_ = self.open_addresses()
-        left = self.workspace + self.sums_bytes * len(self.complete) if self.exchanges_open else begun
+        open_in, *_ = self.open_addresses()
+        open_out = self.workspace + self.sums_bytes * len(self.complete) if self.exchanges_open else open_in
         if self._windows_left():
             # The last slice only reads the sums of a single split, unless it adds them to what dw holds.
-            kept = dw if self.has_one_split and self.is_last and not accumulate else begun
-            stage = (kept, False) if self._goes_on(self.touched.start) else (target, adds)
-            yield from self._complete_stage(engine, begun, *stage, maps, image)
-            begun = kept
+            stage_sums = dw if self.has_one_split and self.is_last and not accumulate else open_in
+            stage = (stage_sums, False) if self._goes_on(self.touched.start) else (target, adds)
+            yield from self._complete_stage(engine, open_in, *stage, maps, image)
+            open_in = stage_sums
         if self.splits:
             behind = self.sums_bytes * (self.splits.start - self.touched.start)
             pieces = range(self.splits.start * self.split.pieces, self.splits.stop * self.split.pieces)
@@ -165,8 +165,8 @@ class WgradSlice(ImageSlice):
                 pieces,
                 images=self.images,
                 first=self.first,
-                begun=begun,
-                left=left,
+                open_in=open_in,
+                open_out=open_out,
                 accumulate=adds,
                 frames=self.frames,
             )
@@ -179,8 +179,8 @@ class WgradSlice(ImageSlice):
                 target,
                 len(self.complete) * self.split.pieces,
                 accumulate and self.is_last,
-                begun=self.sums if self.touched.start else 0,
-                left=begun if moves else 0,
+                sum_before=self.sums if self.touched.start else 0,
+                open_out=open_in if moves else 0,
             )
 
     def _target(self, dw: int, accumulate: bool) -> tuple[int, bool]:
@@ -202,21 +202,21 @@ class WgradSlice(ImageSlice):
         return (at - begin) % DEPTH
 
     def _complete_stage(
-        self, engine: Engine, begun: int, dw: int, accumulate: bool, maps: int, image: int
+        self, engine: GemmEngine, open_in: int, dw: int, accumulate: bool, maps: int, image: int
     ) -> Iterator[Launch]:
-        """Gather the missing windows of the stage in progress; if that completes it, sum it from `begun` to dw."""
+        """Gather the missing windows of the stage in progress; if that completes it, sum it from `open_in` to dw."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.first)
-        at, left = self.first * each, self._windows_left()
-        count = min(DEPTH - left, min(end, self.end * each) - at)
-        yield self._gather(engine, maps, image, 0, count, left)
-        if left + count < DEPTH and at + count < end:
+        at, earlier = self.first * each, self._windows_left()
+        count = min(DEPTH - earlier, min(end, self.end * each) - at)
+        yield self._gather(engine, maps, image, 0, count, earlier)
+        if earlier + count < DEPTH and at + count < end:
             return
         _, maps_rows, image_rows, _ = self.open_addresses()
-        windows_before = at - left - begin
-        images = windows_before + left + count
-        stage = ConvProblem(left + count, self.window_elements, self.problem.k, PIXEL, PIXEL, self.problem.groups)
-        split = Split(images, 1)
+        windows_before = at - earlier - begin
+        images = windows_before + earlier + count
+        stage = ConvProblem(earlier + count, self.window_elements, self.problem.k, PIXEL, PIXEL, self.problem.groups)
+        split = SplitK(images, 1)
         yield wgrad_splits(
             engine.on_fp32,
             stage,
@@ -227,20 +227,20 @@ class WgradSlice(ImageSlice):
             range(1),
             images=images,
             first=windows_before,
-            begun=begun,
+            open_in=open_in,
             accumulate=accumulate,
         )
 
-    def _leave_rest(self, engine: Engine, maps: int, image: int) -> Iterator[Launch]:
+    def _leave_rest(self, engine: GemmEngine, maps: int, image: int) -> Iterator[Launch]:
         """Gather the windows after the last whole stage for the next slice."""
         each = windows(self.problem)
         _, begin, end = self.split_at(self.end - 1)
         first, behind = self.first * each, self.end * each
-        left = (behind - begin) % DEPTH
-        if left and behind < end and behind - left >= first:
-            yield self._gather(engine, maps, image, behind - left - first, left, 0)
+        rest = (behind - begin) % DEPTH
+        if rest and behind < end and behind - rest >= first:
+            yield self._gather(engine, maps, image, behind - rest - first, rest, 0)
 
-    def _gather(self, engine: Engine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
+    def _gather(self, engine: GemmEngine, maps: int, image: int, first: int, count: int, row: int) -> Launch:
         """Gather `count` windows of this slice, from number `first` on, as rows from `row` on, in fp32."""
         problem, window_elements = self.problem, self.window_elements
         _, maps_rows, image_rows, _ = self.open_addresses()
@@ -308,7 +308,7 @@ class WgradMemory(NamedTuple):
 
 def conv_wgrad_of(
     batch_slice: BatchSlice | None,
-    engine: Engine,
+    engine: GemmEngine,
     problem: ConvProblem,
     dw: int,
     maps: int,

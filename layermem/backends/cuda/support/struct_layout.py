@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import cache
 
 from layermem.backends.cuda.kernel_images.sources import closure
-from layermem.backends.struct_layout import Declarations, Layout
+from layermem.backends.struct_layout import Declarations, StructLayout
 
 
-def layout(module: str, name: str) -> Layout:
+def layout(module: str, name: str) -> StructLayout:
     """The struct `name` as declared in cuda/<module>.cu or its headers."""
     return declarations(module).struct(name)
 

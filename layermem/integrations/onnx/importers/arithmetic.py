@@ -7,7 +7,7 @@ import numpy as np
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array, Shape
 from layermem.integrations.onnx.importers.windows import prefix
-from layermem.integrations.onnx.node import Constant, NetValue, Node, imports
+from layermem.integrations.onnx.node import Constant, NetValue, OnnxNode, imports
 
 SIMPLE = {
     "Sigmoid": "Sigmoid",
@@ -21,26 +21,26 @@ SIMPLE = {
 
 
 @imports(*SIMPLE, layers="ReLU, Sigmoid, TanH, AbsVal, BNLL, Exp, Log")
-def function(node: Node) -> None:
+def function(node: OnnxNode) -> None:
     node.make(SIMPLE[node.op], node.blob(0))
 
 
 @imports("LeakyRelu", layers="ReLU with negative_slope")
-def leaky_relu(node: Node) -> None:
+def leaky_relu(node: OnnxNode) -> None:
     layer = node.layer("ReLU")
     layer.relu_param.negative_slope = node.float_attribute("alpha", 0.01)
     node.make(layer, node.blob(0))
 
 
 @imports("Elu", layers="ELU")
-def elu(node: Node) -> None:
+def elu(node: OnnxNode) -> None:
     layer = node.layer("ELU")
     layer.elu_param.alpha = node.float_attribute("alpha", 1.0)
     node.make(layer, node.blob(0))
 
 
 @imports("PRelu", layers="PReLU")
-def prelu(node: Node) -> None:
+def prelu(node: OnnxNode) -> None:
     prefix(node)
     x, slope = node.blob(0), node.constant(1)
     view = _view(slope.array, x.shape)
@@ -52,7 +52,7 @@ def prelu(node: Node) -> None:
 
 
 @imports("Clip", layers="Clip, or ReLU without a maximum")
-def clip(node: Node) -> None:
+def clip(node: OnnxNode) -> None:
     lowest, highest = -3.4028234e38, 3.4028234e38
     low = node.number(1) if node.has(1) else node.float_attribute("min", lowest)
     high = node.number(2) if node.has(2) else node.float_attribute("max", highest)
@@ -65,7 +65,7 @@ def clip(node: Node) -> None:
 
 
 @imports("HardSigmoid", "HardSwish", layers="Power, Clip, Eltwise")
-def hard(node: Node) -> None:
+def hard(node: OnnxNode) -> None:
     x, swish = node.blob(0), node.op == "HardSwish"
     line, clipped = node.layer("Power", "line"), node.layer("Clip", "clip" if swish else "")
     line.power_param.scale = 1 / 6 if swish else node.float_attribute("alpha", 0.2)
@@ -84,14 +84,14 @@ POWERS = {"Neg": (1.0, -1.0), "Reciprocal": (-1.0, 1.0), "Sqrt": (0.5, 1.0)}  # 
 
 
 @imports(*POWERS, layers="Power")
-def power_function(node: Node) -> None:
+def power_function(node: OnnxNode) -> None:
     layer = node.layer("Power")
     layer.power_param.power, layer.power_param.scale = POWERS[node.op]
     node.make(layer, node.blob(0))
 
 
 @imports("Pow", layers="Power")
-def power(node: Node) -> None:
+def power(node: OnnxNode) -> None:
     layer = node.layer("Power")
     layer.power_param.power = node.number(1)
     node.make(layer, node.blob(0))
@@ -105,7 +105,7 @@ PROD, SUM, MAX = 0, 1, 2  # EltwiseParameter.EltwiseOp
 @imports(
     "Add", "Sub", "Mul", "Div", layers="Eltwise; with a constant Power, Scale or Bias; with a smaller blob Scale, Bias"
 )
-def binary(node: Node) -> None:
+def binary(node: OnnxNode) -> None:
     first, second = node.is_constant(0), node.is_constant(1)
     if first and not second and node.op in ("Add", "Mul"):
         _with_constant(node, node.blob(1), node.constant(0), node.op)
@@ -141,7 +141,7 @@ def _span(view: Shape) -> tuple[int, int] | None:
     return (axes[0], axes[-1] + 1) if axes else None
 
 
-def _with_constant(node: Node, x: NetValue, constant: Constant, op: str) -> None:
+def _with_constant(node: OnnxNode, x: NetValue, constant: Constant, op: str) -> None:
     """Add x + c or x c."""
     view = _view(constant.array, x.shape)
     own_axis = len(view) - max(1, constant.array.ndim)
@@ -184,7 +184,7 @@ def _fits(array: Array, shape: Shape, view: Shape) -> bool:
         return False
 
 
-def _with_blob(node: Node, a: NetValue, b: NetValue) -> None:
+def _with_blob(node: OnnxNode, a: NetValue, b: NetValue) -> None:
     if a.shape == b.shape:
         if node.op == "Div":
             layer = node.layer("Power", "inverse")
@@ -219,7 +219,7 @@ def _with_blob(node: Node, a: NetValue, b: NetValue) -> None:
 
 
 @imports("Sum", "Max", layers="Eltwise")
-def many(node: Node) -> None:
+def many(node: OnnxNode) -> None:
     blobs = [node.blob(i) for i in range(node.input_count)]
     if len(blobs) == 1:
         node.result(blobs[0])
@@ -233,7 +233,7 @@ def many(node: Node) -> None:
 
 
 @imports("Gemm", layers="InnerProduct")
-def gemm(node: Node) -> None:
+def gemm(node: OnnxNode) -> None:
     prefix(node)
     x, weight = node.blob(0), node.constant(1)
     if len(x.shape) != 2 or weight.array.ndim != 2 or node.int_attribute("transA", 0):
@@ -265,7 +265,7 @@ def _bias(constant: Constant, outputs: int, factor: float) -> Constant:
 
 
 @imports("MatMul", layers="InnerProduct")
-def matmul(node: Node) -> None:
+def matmul(node: OnnxNode) -> None:
     prefix(node)
     x, weight = node.blob(0), node.constant(1)
     if weight.array.ndim != 2 or len(x.shape) < 2:
@@ -287,7 +287,7 @@ def matmul(node: Node) -> None:
 
 
 @imports("BatchNormalization", layers="BatchNorm, Scale")
-def batch_normalization(node: Node) -> None:
+def batch_normalization(node: OnnxNode) -> None:
     prefix(node)
     if node.int_attribute("training_mode", 0):
         raise InputError("takes the statistics of the batch (training_mode); export the model for inference")
@@ -307,7 +307,7 @@ def batch_normalization(node: Node) -> None:
 
 
 @imports("LRN", layers="LRN")
-def lrn(node: Node) -> None:
+def lrn(node: OnnxNode) -> None:
     layer = node.layer("LRN")
     p = layer.lrn_param
     p.local_size = node.int_attribute("size", 5)
@@ -317,7 +317,7 @@ def lrn(node: Node) -> None:
 
 
 @imports("Dropout", layers="Dropout")
-def dropout(node: Node) -> None:
+def dropout(node: OnnxNode) -> None:
     if node.has(2) and node.number(2):
         raise InputError("drops elements (training_mode); export the model for inference")
     ratio = node.number(1) if node.has(1) else node.float_attribute("ratio", 0.5)
@@ -330,7 +330,7 @@ def dropout(node: Node) -> None:
 
 
 @imports("Softmax", "LogSoftmax", layers="Softmax, Log")
-def softmax(node: Node) -> None:
+def softmax(node: OnnxNode) -> None:
     x = node.blob(0)
     rank = len(x.shape)
     axis = node.axis(-1 if node.opset >= 13 else 1, rank)

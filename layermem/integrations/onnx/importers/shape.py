@@ -7,23 +7,23 @@ from math import prod
 import numpy as np
 
 from layermem.errors import InputError
-from layermem.integrations.onnx.node import Constant, NetValue, Node, imports
+from layermem.integrations.onnx.node import Constant, NetValue, OnnxNode, imports
 
 
 @imports("Identity", layers="nothing")
-def identity(node: Node) -> None:
+def identity(node: OnnxNode) -> None:
     node.result(node.value(0))
 
 
 @imports("Cast", layers="nothing: all blobs are float32")
-def cast(node: Node) -> None:
+def cast(node: OnnxNode) -> None:
     if node.int_attribute("to", 1) not in (1, 10, 11, 16):
         raise InputError("makes numbers of another type than floating point; Caffe's blobs are float32: remove it")
     node.result(node.value(0))
 
 
 @imports("Concat", layers="Concat")
-def concat(node: Node) -> None:
+def concat(node: OnnxNode) -> None:
     blobs = [node.blob(i) for i in range(node.input_count)]
     layer = node.layer("Concat")
     layer.concat_param.axis = node.axis(1, len(blobs[0].shape))
@@ -31,7 +31,7 @@ def concat(node: Node) -> None:
 
 
 @imports("Flatten", layers="Flatten")
-def flatten(node: Node) -> None:
+def flatten(node: OnnxNode) -> None:
     x = node.blob(0)
     axis = node.int_attribute("axis", 1)
     axis += len(x.shape) if axis < 0 else 0
@@ -43,7 +43,7 @@ def flatten(node: Node) -> None:
 
 
 @imports("Reshape", layers="Reshape, or Flatten")
-def reshape(node: Node) -> None:
+def reshape(node: OnnxNode) -> None:
     x, dims = node.blob(0), node.ints(1)
     if node.int_attribute("allowzero", 0) and 0 in dims:
         raise InputError("makes an axis of size 0; remove it")
@@ -65,7 +65,7 @@ def reshape(node: Node) -> None:
 
 
 @imports("Squeeze", "Unsqueeze", layers="Reshape")
-def squeeze(node: Node) -> None:
+def squeeze(node: OnnxNode) -> None:
     x = node.blob(0)
     if node.op == "Squeeze":
         every = [axis for axis, size in enumerate(x.shape) if size == 1]
@@ -82,7 +82,7 @@ def squeeze(node: Node) -> None:
 
 
 @imports("Transpose", layers="Permute")
-def transpose(node: Node) -> None:
+def transpose(node: OnnxNode) -> None:
     x = node.blob(0)
     layer = node.layer("Permute")
     layer.permute_param.order.extend(node.ints_attribute("perm", range(len(x.shape))[::-1]))
@@ -90,7 +90,7 @@ def transpose(node: Node) -> None:
 
 
 @imports("Split", layers="Slice, Silence")
-def split(node: Node) -> None:
+def split(node: OnnxNode) -> None:
     x, count = node.blob(0), len(node.proto.output)
     axis = node.axis(0, len(x.shape))
     size = x.shape[axis]
@@ -113,7 +113,7 @@ def split(node: Node) -> None:
 
 
 @imports("Slice", layers="Slice, Silence")
-def cut(node: Node) -> None:
+def cut(node: OnnxNode) -> None:
     """Cut each axis into the elements before, inside and after; those outside go to a Silence."""
     x = node.blob(0)
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
@@ -125,7 +125,7 @@ def cut(node: Node) -> None:
     node.result(x)
 
 
-def _cut(node: Node, x: NetValue, axis: int, start: int, end: int, number: int = 0) -> NetValue:
+def _cut(node: OnnxNode, x: NetValue, axis: int, start: int, end: int, number: int = 0) -> NetValue:
     """The elements [start, end) of an axis."""
     size = x.shape[axis]
     start, end = (min(max(at + size if at < 0 else at, 0), size) for at in (start, end))
@@ -144,7 +144,7 @@ def _cut(node: Node, x: NetValue, axis: int, start: int, end: int, number: int =
 
 
 @imports("Gather", layers="Embed, or Slice for an index that is constant")
-def gather(node: Node) -> None:
+def gather(node: OnnxNode) -> None:
     if not node.is_constant(0):
         _element(node)
         return
@@ -157,7 +157,7 @@ def gather(node: Node) -> None:
     node.make(layer, node.blob(1), blobs=[table])
 
 
-def _element(node: Node) -> None:
+def _element(node: OnnxNode) -> None:
     """Take one element of an axis of a blob; an index without axes removes the axis."""
     x, index = node.blob(0), node.constant(1).array
     if index.size != 1 or index.ndim > 1:
@@ -176,7 +176,7 @@ def _element(node: Node) -> None:
 
 
 @imports("Tile", layers="Tile")
-def tile(node: Node) -> None:
+def tile(node: OnnxNode) -> None:
     x, repeats = node.blob(0), node.ints(1)
     changed = [axis for axis, count in enumerate(repeats) if count != 1]
     if len(repeats) != len(x.shape):
@@ -194,7 +194,7 @@ def tile(node: Node) -> None:
 
 
 @imports("Resize", "Upsample", layers="Upsample, or Interp with align_corners")
-def resize(node: Node) -> None:
+def resize(node: OnnxNode) -> None:
     x, last = node.blob(0), node.op == "Upsample"
     if len(x.shape) != 4:
         raise InputError(f"resizes a blob of {len(x.shape)} axes; layermem resizes N x C x H x W: Reshape it")
@@ -243,7 +243,7 @@ REDUCTIONS = {"ReduceSum": 1, "ReduceL1": 2, "ReduceSumSquare": 3, "ReduceMean":
 
 
 @imports(*REDUCTIONS, "ReduceMax", layers="Reduction, or Pooling for the mean or the maximum of all pixels")
-def reduction(node: Node) -> None:
+def reduction(node: OnnxNode) -> None:
     x = node.blob(0)
     rank = len(x.shape)
     given = node.ints(1, "axes", ())
@@ -276,7 +276,7 @@ def reduction(node: Node) -> None:
 
 
 @imports("Shape", layers="nothing: the shape is a constant")
-def shape(node: Node) -> None:
+def shape(node: OnnxNode) -> None:
     x = node.value(0)
     sizes = x.array.shape if isinstance(x, Constant) else x.shape
     first, last = node.int_attribute("start", 0), node.int_attribute("end", len(sizes))

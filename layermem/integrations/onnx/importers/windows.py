@@ -8,13 +8,13 @@ import numpy as np
 
 from layermem.errors import InputError
 from layermem.integrations.onnx.graph import Array
-from layermem.integrations.onnx.node import NetValue, Node, Padding, imports
+from layermem.integrations.onnx.node import NetValue, OnnxNode, Padding, imports
 from layermem.layers.base import Window
 from layermem.layers.pooling import pooled_size
 from layermem.proto.schema import Message
 
 
-def windows(node: Node, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+def windows(node: OnnxNode, x: NetValue, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
     """Strides, dilations, pads before and pads after, by spatial axis, as the node itself states them."""
     axes = len(kernel)
     if len(x.shape) != axes + 2 or any(size < 1 for size in kernel):
@@ -59,7 +59,7 @@ def symmetric(before: list[int], behind: list[int]) -> list[int]:
     return before
 
 
-def prefix(node: Node, weight: int = 1) -> None:
+def prefix(node: OnnxNode, weight: int = 1) -> None:
     """Name the layers of a node after its weights: layer1.0.conv1.weight gives `layer1.0.conv1`."""
     constant = node.known(weight)
     if constant is not None and constant.name.endswith(".weight"):
@@ -67,7 +67,7 @@ def prefix(node: Node, weight: int = 1) -> None:
 
 
 @imports("Conv", "ConvTranspose", layers="Convolution, Deconvolution")
-def convolution(node: Node) -> None:
+def convolution(node: OnnxNode) -> None:
     prefix(node)
     transposed = node.op == "ConvTranspose"
     x, weight = node.blob(0, padded=True), node.constant(1)
@@ -101,7 +101,7 @@ def convolution(node: Node) -> None:
 
 
 @imports("GlobalAveragePool", "GlobalMaxPool", layers="Pooling")
-def global_pooling(node: Node) -> None:
+def global_pooling(node: OnnxNode) -> None:
     layer = node.layer("Pooling")
     layer.pooling_param.pool = 0 if node.op == "GlobalMaxPool" else 1
     layer.pooling_param.global_pooling = True
@@ -109,7 +109,7 @@ def global_pooling(node: Node) -> None:
 
 
 @imports("MaxPool", "AveragePool", layers="Pooling")
-def pooling(node: Node) -> None:
+def pooling(node: OnnxNode) -> None:
     """Add a Pooling with the pad before as Caffe's pad; its rounding is chosen to make the same number of windows."""
     x, average = node.blob(0, padded=True), node.op == "AveragePool"
     kernel = node.ints_attribute("kernel_shape")
@@ -190,7 +190,7 @@ class _Axis:
 
 
 @imports("Pad", layers="the pad of the convolution or pooling behind it")
-def pad(node: Node) -> None:
+def pad(node: OnnxNode) -> None:
     x = node.blob(0)
     rank = len(x.shape)
     if node.text_attribute("mode", "constant") != "constant":

@@ -75,7 +75,8 @@ inline float* part_after(float* part, int64_t floats) {
     return part + aligned_bytes<float>(floats) / static_cast<int64_t>(sizeof(float));
 }
 
-// One group of a convolution is a convolution of its own, whose pixels are further apart than its channels are many.
+// One group of a convolution is a convolution by itself.  Its pixels lie further apart than the group's own channels
+// require, because the channels of the other groups lie between them.
 struct Group {
     ConvProblem p;             // with groups = 1
     int64_t x_pixel, y_pixel;  // floats from one pixel to the next
