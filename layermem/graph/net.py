@@ -272,7 +272,7 @@ class Net:
         remedy = ""
         if message.top and self.options.inputs is not None:
             what = "to plan it" if message.bottom else "or use Input"
-            remedy = f"give {shape_options(message, self._forms(message))}{' ' if message.bottom else ', '}{what}; "
+            remedy = f"give {shape_options(message, self._forms(message))}{' ' if message.bottom else ', '}{what}"
         return make_layer(message, self.phase, bottoms, more=known_types(), remedy=remedy)
 
     def _forms(self, message: Message) -> dict[str, str]:

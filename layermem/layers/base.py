@@ -267,11 +267,15 @@ def make_layer(
 
 
 def type_remedy(name: str, types: Sequence[str], remedy: str = "") -> str:
-    """Return the end of the error about an unknown type: its fork, the type that was probably meant, or all types."""
-    fork = fork_of_type(name)
+    """Return the end of the error about an unknown type: its fork or the type that was probably meant, with `remedy`;
+    or all types."""
+    fork, hint = fork_of_type(name), _hint(name, types)
+    if fork is not None and remedy:
+        return f": it is from {fork}; {remedy}"
+    if fork is None and hint:
+        return f"; {hint}{f' or {remedy}' if remedy else ''}"
     origin = "; " if fork is None else f": it is from {fork}; "
-    hint = _hint(name, types) if fork is None else ""
-    return origin + (hint or f"{remedy}it has: {' '.join(types)}")
+    return f"{origin}{f'{remedy}; ' if remedy else ''}it has: {' '.join(types)}"
 
 
 def _hint(name: str, types: Collection[str]) -> str:

@@ -32,7 +32,7 @@ def test_a_type_that_is_not_here_is_planned_with_the_shapes_of_its_tops(block):
     what = "n:4: layer 'm' has type 'BroadcastMul', which layermem does not have; .* cannot run"
     with pytest.raises(InputError, match=what):
         net.check_runnable("cpu", lambda record, step: True)
-    with pytest.raises(InputError, match=r"; give --input y=\.\.\. --input z=\.\.\. to plan it; it has: "):
+    with pytest.raises(InputError, match=r"; give --input y=\.\.\. --input z=\.\.\. to plan it$"):
         Net(read_net_text(text, "n"), 0, NetOptions(inputs={"y": (2, 5)}))
 
 
@@ -42,3 +42,11 @@ def test_shapes_are_taken_if_all_are_given_and_possible():
     assert given_shapes(LayerParameter(), SHAPES) == []
     with pytest.raises(InputError, match="is given the shape 0 for 'z'; give positive sizes"):
         given_shapes(param, SHAPES | {"z": (0,)})
+
+
+def test_a_type_that_is_like_one_may_be_planned_too():
+    text = NET % ("SeLu", "")
+    with pytest.raises(
+        InputError, match=r"did you mean 'ReLU'\? or give --input y=\.\.\. --input z=\.\.\. to plan it$"
+    ):
+        Net(read_net_text(text, "n"), 0, NetOptions(inputs={}))
