@@ -101,8 +101,9 @@ def wrong_value(here: Token | None, column: int, message: Message, given: Messag
         return f"type {_quoted(here)} (column {column}) is of a 'layer' block; rename all 'layers' to 'layer'"
     if given is not None and given.path == ("layers", "type") and here and (fork := fork_of_old_type(here.text)):
         return f"type {_quoted(here)} (column {column}) is from {fork}, and layermem does not have it"
-    if given is not None and here and (fork := fork_of_value(given.path[-1], here.text)):
-        return f"{_quoted(here)} is a value for '{given.path[-1]}' of {fork} (column {column}){takes}"
+    if given is not None and here and (known := fork_of_value(given.path[-1], here.text)):
+        fork, remedy = known
+        return f"{_quoted(here)} is a value for '{given.path[-1]}' of {fork} (column {column}); {remedy}"
     if given is None or here is None or (here.kind == "mark" and here.text not in "{<"):
         return (
             f"a value is missing before {_quoted(here)} (column {column}){takes or '; write it, or remove the field'}"

@@ -301,7 +301,7 @@ _TYPE_NAMES = {
 }
 
 # Values of fields, by the fork that defines them.
-_VALUES = {("normalization", "PRE_FIXED"): "Intel Caffe"}
+_VALUES = {("normalization", "PRE_FIXED"): ("Intel Caffe", _PRE_FIXED)}
 
 LAYER_FIELDS = {name: fork for fork, names in _BLOCKS.items() for name in names.split()}
 TYPES = {name: fork for fork, names in _TYPE_NAMES.items() for name in names.split()}
@@ -348,9 +348,13 @@ def fork_of_old_type(name: str) -> str | None:
     return next((_the(fork) for each, fork in TYPES.items() if each.upper() == name.replace("_", "").upper()), None)
 
 
-def fork_of_value(field: str, value: str) -> str | None:
-    """The text for the fork that defines a value of a field with named values; None for other values."""
-    return _the(_VALUES[field, value]) if (field, value) in _VALUES else None
+def fork_of_value(field: str, value: str) -> tuple[str, str] | None:
+    """The text for the fork that defines a value of a field with named values, and what to write instead; None for
+    other values."""
+    if (field, value) not in _VALUES:
+        return None
+    fork, remedy = _VALUES[field, value]
+    return _the(fork), remedy
 
 
 def _the(fork: str) -> str:

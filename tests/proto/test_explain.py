@@ -58,8 +58,8 @@ WRONG_TEXT = {
     ),
     "enum by a name of a fork": (
         "layer {\n loss_param { normalization: PRE_FIXED }\n}",
-        "net:2: 'PRE_FIXED' is a value for 'normalization' of Intel Caffe (column 30); it takes one of FULL, VALID,"
-        " BATCH_SIZE, NONE",
+        "net:2: 'PRE_FIXED' is a value for 'normalization' of Intel Caffe (column 30); write"
+        " normalization: NONE and a loss_weight, 1 / pre_fixed_normalizer",
     ),
     "a value for each axis": (
         "layer {\n pooling_param { kernel_size: 1 kernel_size: 2 kernel_size: 2 }\n}",
