@@ -330,8 +330,8 @@ class Engine:
                 observer()
 
     def _objective(self, net: int, values: Mapping[str, np.ndarray]) -> float:
-        terms = (each.weight * np.sum(values[each.version], dtype=np.float64) for each in self._reported[net])
-        return float(sum(terms))
+        with np.errstate(all="ignore"):  # a loss may be infinite
+            return float(sum(each.weight * np.sum(values[each.version], dtype=float) for each in self._reported[net]))
 
     def _outputs(self, net: int, values: Mapping[str, np.ndarray]) -> Outputs:
         """The blobs that no layer reads, under their names in the prototxt."""

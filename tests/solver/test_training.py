@@ -326,9 +326,10 @@ def test_the_loss_that_is_not_finite_is_displayed_and_its_iteration_named(tmp_pa
     assert not np.isfinite(losses[-1]) and np.isfinite(losses[:-1]).all()
 
 
-def test_a_run_that_may_hold_nan_goes_on_and_is_saved(tmp_path):
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_run_that_may_hold_nan_goes_on_without_a_warning_and_is_saved(tmp_path, device):
     fields = {"base_lr": 1e30, "max_iter": 6, "snapshot_after_train": True}
-    _, solver = run("chain", tmp_path, device="cpu", then={"allow_nan": True}, **fields)
+    _, solver = run("chain", tmp_path, device=device, then={"allow_nan": True}, **fields)
     assert solver.iteration == 6 and (tmp_path / "run_iter_6.solverstate").exists()
 
 

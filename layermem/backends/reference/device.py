@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from layermem.backends.reference.support.blas import use_one_thread
 from layermem.backends.registry import StepContext
 from layermem.errors import DeviceError, InputError
 from layermem.graph.ops import Op
-from layermem.ops import FP32, SCALED, BandRules, InnerProduct, OpRecord
+from layermem.ops import FP32, BandRules, InnerProduct, OpRecord, Python
 
 
 @register_device("reference")
@@ -68,10 +67,10 @@ class ReferenceDevice(Device):
         return partial(self._run, op, run_and_add)
 
     def _run(self, op: Op, kernel: Bound) -> None:
-        """Run a kernel; DeviceError, with the layer, if NumPy cannot allocate its temporaries."""
-        overflow: Literal["ignore"] | None = "ignore" if self.storage in SCALED else None  # the loss scale reacts to it
+        """Run a kernel; DeviceError, with the layer, if NumPy cannot allocate its temporaries.  Numbers that are not
+        finite are no warning, except in the user's own code: the loss shows them."""
         try:
-            with np.errstate(over=overflow, invalid=overflow):
+            with np.errstate(all=None if isinstance(op.record, Python) else "ignore"):
                 kernel()
         except MemoryError as error:
             raise DeviceError(
