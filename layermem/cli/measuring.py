@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import Options, device_of, print_warnings
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_output, write_atomically
 
 if TYPE_CHECKING:
     from layermem.planning.job import Job
@@ -39,7 +39,7 @@ def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
             if problem is not None:
                 print_warnings([f"{problem}; `--measure` and `layermem train` measure this step again"])
         return job
-    check_folder(arguments.costs)
+    check_output(arguments.costs)
     plan, strategy = (getattr(arguments, name, None) for name in ("load", "strategy"))
     measured = measure_step(job, device_of(arguments), strategy, arguments.budget, plan).job_with_costs()
     keep_costs(arguments, measured)

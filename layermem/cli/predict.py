@@ -25,7 +25,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_output, write_atomically
 from layermem.utils.input_files import Read
 from layermem.utils.text import printable, shape_text, wrap
 
@@ -167,7 +167,7 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
                 raise InputError(f"{option} is of printed classes, and -o writes values to a file; leave out one")
         if not arguments.output.endswith(".npz"):
             raise InputError("is no name of an .npz file; use a name that ends in .npz", path=arguments.output)
-        check_folder(arguments.output)
+        check_output(arguments.output)
         for name in arguments.blob:
             if name in OWN_KEYS:
                 raise InputError(f"blob '{name}' cannot be written, since '{name}' is a key of the file; rename it")

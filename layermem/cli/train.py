@@ -40,7 +40,7 @@ from layermem.cli.parser import Verbs, add_verb
 from layermem.cli.run_outputs import RunOutputs, add_run_outputs, check_run_outputs
 from layermem.cli.verbosity import lost_output
 from layermem.errors import InputError
-from layermem.utils.files import check_folder
+from layermem.utils.files import check_output
 from layermem.utils.mapped_pages import map_large_blocks
 from layermem.utils.progress import show_progress
 from layermem.utils.steps import is_quiet
@@ -246,7 +246,7 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
 def _prepare(arguments: argparse.Namespace) -> Device:
     """Return the device, after checks of the outputs of the run."""
     check_run_outputs(arguments)
-    check_folder(arguments.costs)
+    check_output(arguments.costs if arguments.measure else None)
     return device_of(arguments)
 
 

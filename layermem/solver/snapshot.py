@@ -44,9 +44,8 @@ from layermem.utils.units import format_bytes
 
 VERSION = 1  # version of the JSON file
 CHUNK_BYTES = 1 << 20  # of one hash update
-NAME_LIMIT, PATH_LIMIT = 255, 4095  # bytes of a file name and of a path
-# Longest suffix of the file names below while they are written.
-LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"
+PATH_LIMIT = 4095  # bytes of a path
+LONGEST_END = "_iter_2147483647.solverstate.h5.json"
 HDF5 = 0  # SolverParameter.SnapshotFormat
 
 
@@ -151,8 +150,9 @@ def check_prefix(prefix: str) -> None:
         raise InputError(f"has snapshot_prefix '{prefix}', which is a folder; add a file name")
     if "\0" in prefix:
         raise InputError("has a snapshot_prefix with a zero byte; remove it")
-    longest = max(len(os.fsencode(part)) for part in Path(prefix).parts) + len(LONGEST_END)
-    if longest > NAME_LIMIT or len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) > PATH_LIMIT:
+    *folders, name = [len(os.fsencode(part)) for part in Path(prefix).parts]
+    length = len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) + len(files.AFFIXES)
+    if max([*folders, name + len(LONGEST_END)]) > files.NAME_LIMIT or length > PATH_LIMIT:
         raise InputError(f"has a snapshot_prefix of {len(prefix)} letters, too long for a file name; shorten it")
     while not exists(folder):
         folder = folder.parent
@@ -161,14 +161,23 @@ def check_prefix(prefix: str) -> None:
             f"cannot write snapshots to '{prefix}': '{folder}' is not a writable folder; change "
             "snapshot_prefix, or set snapshot: 0 and snapshot_after_train: false"
         )
+    for entry in os.listdir(folder) if folder == Path(prefix).parent else ():
+        if re.fullmatch(_names(prefix), entry):
+            files.check_output(folder / entry)
+
+
+def _names(prefix: str) -> str:
+    """A pattern of the names of all files that a run with this prefix may write."""
+    return re.escape(Path(prefix).name) + r"_(?:iter_\d+|best)\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
 
 
 def remove_orphans(prefix: str) -> None:
     """Delete the partial files that a killed run with this prefix left."""
     folder = Path(os.path.realpath(Path(prefix).parent))
     if folder.is_dir():
-        names = re.escape(Path(prefix).name) + r"_(?:iter_\d+|best)\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
-        files.remove_orphans(folder, names)
+        start = Path(prefix).name + "_"
+        is_cut = files.aside_stem(start + LONGEST_END) != start + LONGEST_END
+        files.remove_orphans(folder, f"{re.escape(files.aside_stem(start))}.*" if is_cut else _names(prefix))
 
 
 def check_size(net: Net, param: Message) -> None:
