@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import io
 import json
 import os
@@ -20,6 +19,7 @@ from layermem.errors import InputError
 from layermem.report.records import FORMAT, Record
 from layermem.utils.files import check_ending, check_folder
 from layermem.utils.input_files import check_regular
+from layermem.utils.locks import lock
 from layermem.utils.text import printable
 
 ENDINGS = (".jsonl", ".csv")
@@ -54,7 +54,9 @@ class LogFile:
         self.path = path
         with _named(path):
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-            self._lock()
+            if not lock(self._file):
+                self.close()
+                raise InputError("is the log of a run that goes on; give another name for this one", path=path)
             self._remove_torn_line()
 
     def __call__(self, record: Record) -> None:
@@ -83,18 +85,6 @@ class LogFile:
     @property
     def is_empty(self) -> bool:
         return os.fstat(self._file).st_size == 0
-
-    def _lock(self) -> None:
-        """Lock the file until it is closed, or the process ends; a file system without locks has none."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise InputError(
-                "is the log of a run that goes on; give another name for this one", path=self.path
-            ) from None
-        except OSError:
-            pass
 
     def _append(self, line: str) -> None:
         begin, content = os.fstat(self._file).st_size, line.encode()

@@ -3,7 +3,8 @@
     DIR/train    loss, average_loss, learning_rate, outputs/NAME
     DIR/test0    outputs/NAME, and the loss if the solver computes it
 
-A resumed run hides the iterations in earlier event files of DIR that it repeats.
+The folder is locked while a run writes to it.  A resumed run hides the iterations in earlier event files of DIR that it
+repeats.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from layermem.errors import InputError
 from layermem.report.read_log import curves
 from layermem.report.records import Record
+from layermem.utils.locks import lock
 
 INSTALL = "pip install 'layermem[tensorboard]'"
 _count = itertools.count()  # distinguishes files that are made within one second
@@ -40,9 +42,13 @@ class EventFiles:
         self._purge_step: int | None = None
         try:
             os.makedirs(folder, exist_ok=True)
+            self._folder = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             what = f"cannot be made a folder: {error.strerror}; give another path for the event files"
             raise InputError(what, path=folder) from None
+        if not lock(self._folder):
+            os.close(self._folder)
+            raise InputError("has the event files of a run that goes on; give another folder for this one", path=folder)
 
     def __call__(self, record: Record) -> None:
         if record["event"] == "start":
@@ -68,6 +74,7 @@ class EventFiles:
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
+        os.close(self._folder)
 
 
 def _writer_class(folder: str) -> Callable[..., Any]:

@@ -19,7 +19,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
@@ -39,6 +40,7 @@ from layermem.solver.rules import rule_of
 from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils import files
 from layermem.utils.input_files import TEXT_LIMIT, exists, read_bytes
+from layermem.utils.locks import locked
 from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
@@ -178,6 +180,22 @@ def remove_orphans(prefix: str) -> None:
         start = Path(prefix).name + "_"
         is_cut = files.aside_stem(start + LONGEST_END) != start + LONGEST_END
         files.remove_orphans(folder, f"{re.escape(files.aside_stem(start))}.*" if is_cut else _names(prefix))
+
+
+@contextmanager
+def only_run(prefix: str) -> Iterator[None]:
+    """A context of a run with this prefix; InputError if another process or thread is in one, since the snapshots of
+    two runs would mix."""
+    make_folder(prefix)
+    path = Path(os.path.realpath(Path(prefix).parent)) / f".{Path(prefix).name}.lock"
+    with locked(path) as is_alone:
+        if not is_alone:
+            raise InputError(
+                "is the snapshot_prefix of a run that goes on, and snapshots of two runs would mix; give this one "
+                "another (--set snapshot_prefix=...), or wait for the other",
+                path=prefix,
+            )
+        yield
 
 
 def check_size(net: Net, param: Message) -> None:

@@ -37,6 +37,14 @@ def test_a_run_that_resumes_hides_the_iterations_that_it_makes_again(tmp_path):
     assert scalars(tmp_path / "train")["loss"] == [(0, 1.0), (1, 1.0), (2, 9.0)]
 
 
+def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
+    files = EventFiles(str(tmp_path))
+    with pytest.raises(InputError, match="has the event files of a run that goes on; give another folder"):
+        EventFiles(str(tmp_path))
+    files.close()
+    EventFiles(str(tmp_path)).close()
+
+
 def test_a_file_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is a file; give a folder"):

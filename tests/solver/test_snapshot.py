@@ -12,6 +12,7 @@ from layermem.errors import BudgetError, InputError
 from layermem.interactive.solver import Solver
 from layermem.proto.schema import NetParameter, SolverState
 from layermem.proto.weights import read_weights
+from layermem.report.events import Finished
 from layermem.utils.files import aside_stem
 from tests.nets import DATA, LOSS, solver_file
 from tests.solver.snapshots import EVERY, equal, trained
@@ -169,6 +170,30 @@ def test_the_longest_prefix_writes_snapshots_and_removes_what_killed_runs_left(t
         solver.step(1)
     ends = {path.name.removeprefix(prefix) for path in tmp_path.iterdir() if path.name.startswith("p")}
     assert ends == {"_iter_1.caffemodel", "_iter_1.solverstate", "_iter_1.solverstate.json"}
+
+
+def test_a_second_run_with_the_prefix_of_one_that_goes_on_is_refused(tmp_path):
+    file = solver_file("chain", tmp_path, snapshot=1)
+    with Solver(file, device="reference") as one, Solver(file, device="reference") as two:
+        refusals = []
+
+        def start_another(event):
+            if isinstance(event, Finished):
+                return
+            with pytest.raises(InputError) as refused:
+                two.solve()
+            refusals.append(str(refused.value))
+
+        one.log = start_another
+        one.solve()
+        assert two.iteration == 0
+        assert {*refusals} == {
+            f"{tmp_path}/run: is the snapshot_prefix of a run that goes on, and snapshots of two runs would mix; give "
+            "this one another (--set snapshot_prefix=...), or wait for the other"
+        }
+        two.solve()
+        assert two.iteration == one.iteration
+    assert not [*tmp_path.glob(".*")]
 
 
 def test_a_run_removes_what_killed_runs_of_its_prefix_left(tmp_path):
