@@ -47,12 +47,24 @@ def output_column(test_net: int | None, name: str) -> str:
     return printable(f"{'train' if test_net is None else f'test{test_net}'}/{name}")
 
 
+def append(path: str, file: int, content: bytes) -> None:
+    """Append `content` to an open file, or nothing and raise InputError."""
+    begin = os.fstat(file).st_size
+    with named(path):
+        try:
+            if os.write(file, content) < len(content):
+                raise OSError("no space is left")
+        except OSError:
+            os.ftruncate(file, begin)
+            raise
+
+
 class LogFile:
     """A file of whole lines, to which records are appended; call it with each."""
 
     def __init__(self, path: str):
         self.path = path
-        with _named(path):
+        with named(path):
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
             if not lock(self._file):
                 self.close()
@@ -87,14 +99,7 @@ class LogFile:
         return os.fstat(self._file).st_size == 0
 
     def _append(self, line: str) -> None:
-        begin, content = os.fstat(self._file).st_size, line.encode()
-        with _named(self.path):
-            try:
-                if os.write(self._file, content) < len(content):
-                    raise OSError("no space is left")
-            except OSError:
-                os.ftruncate(self._file, begin)
-                raise
+        append(self.path, self._file, line.encode())
 
     def _remove_torn_line(self) -> None:
         size = os.fstat(self._file).st_size
@@ -153,7 +158,7 @@ def _csv_line(cells: Sequence[str]) -> str:
 
 def _check_first_line(path: str) -> None:
     check_regular(path, what="log")
-    with _named(path), open(path, "rb") as file:
+    with named(path), open(path, "rb") as file:
         first = file.readline(FIRST_LINE_BYTES)
     if first and not (_is_start(first) if path.lower().endswith(".jsonl") else _is_header(first)):
         raise InputError("exists and is no log of `layermem train`; give another name", path=path)
@@ -172,7 +177,7 @@ def _is_header(line: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def named(path: str) -> Iterator[None]:
     """Turn any OSError into an InputError with the path."""
     try:
         yield

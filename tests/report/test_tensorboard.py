@@ -1,5 +1,7 @@
 """Event files, read by TensorBoard itself."""
 
+import resource
+
 import pytest
 
 from layermem.errors import InputError
@@ -35,6 +37,31 @@ def test_a_run_that_resumes_hides_the_iterations_that_it_makes_again(tmp_path):
     write(tmp_path, start(), *(train(i, 1.0) for i in range(4)))
     write(tmp_path, start(2, "s"), train(2, 9.0))
     assert scalars(tmp_path / "train")["loss"] == [(0, 1.0), (1, 1.0), (2, 9.0)]
+
+
+def test_a_full_disk_ends_in_one_sentence_with_whole_events(tmp_path):
+    files = EventFiles(str(tmp_path))
+    files(start())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = next((tmp_path / "train").iterdir()).stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 200, hard))
+    try:
+        with pytest.raises(InputError, match=r"tfevents.*: cannot be written: no space is left; free some"):
+            for i in range(20):  # more than the queue of a writer that has a thread of its own
+                files(train(i, 1.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    files.close()
+    losses = scalars(tmp_path / "train")["loss"]
+    assert losses and losses == [(i, 1.0) for i in range(len(losses))]
+
+
+def test_events_are_in_the_file_at_once(tmp_path):
+    files = EventFiles(str(tmp_path))
+    for record in (start(), train(0, 1.0)):
+        files(record)
+    assert scalars(tmp_path / "train")["loss"] == [(0, 1.0)]  # of a run that may be killed now
+    files.close()
 
 
 def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
