@@ -45,6 +45,10 @@ class Parser(argparse.ArgumentParser):
             what = "verb" if is_verb else _name(action)
             self.error(f"unknown {what} '{value}' ({advice_for(value, action.choices)})")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a help text; unlike argparse's, it raises the error of a full disk."""
+        print(message, end="", file=file, flush=True)
+
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")
 
