@@ -27,7 +27,7 @@ from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
 from layermem.utils.files import check_output, write_atomically
 from layermem.utils.input_files import Read
-from layermem.utils.text import printable, shape_text, wrap
+from layermem.utils.text import abbreviated, printable, shape_text, wrap
 
 if TYPE_CHECKING:
     from layermem.data.items import Unreadable
@@ -191,7 +191,7 @@ def _results(predictor: Predictor, inputs: list[str], arrays: bool, read: Read) 
 
 
 def _report(unreadable: Unreadable) -> None:
-    print(wrap(f"layermem: {unreadable.error}"), file=sys.stderr)
+    print(wrap(abbreviated(f"layermem: {unreadable.error}")), file=sys.stderr)
 
 
 def _class_count(predictor: Predictor) -> int:
