@@ -79,12 +79,12 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     images, labels = _image_set(arguments.data, folder, arguments.mirror)
     name = arguments.net or ("lenet" if max(images.shape[1:]) <= SMALL else "resnet20")
+    for path in (str(folder), images.train):
+        if min(path) < " " or path != path.encode(errors="ignore").decode():
+            what = "has a control character in its name, or bytes that are not UTF-8: no prototxt holds it; rename it"
+            raise InputError(what, path=path)
     texts = classifier_files(name, images, epochs=arguments.epochs, batch=arguments.batch, folder=os.fspath(folder))
-    try:
-        files = {file: text.encode() for file, text in texts.items()} | {"labels.txt": os.fsencode(labels)}
-    except UnicodeEncodeError:
-        what = "or its DATA has a name that is not UTF-8, as texts in a prototxt are; rename that folder"
-        raise InputError(what, path=str(folder)) from None
+    files = {file: text.encode() for file, text in texts.items()} | {"labels.txt": os.fsencode(labels)}
     for file in files:
         if (folder / file).exists():
             raise InputError("exists already; give another folder, or remove it first", path=str(folder / file))
