@@ -16,14 +16,16 @@ import os
 import socket
 import struct
 import time
+from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from layermem.errors import InputError
 from layermem.report.read_log import curves
 from layermem.report.records import Record
 from layermem.report.run_log import append, named
-from layermem.utils.locks import lock
+from layermem.utils.locks import locked
 
 INSTALL = "pip install 'layermem[tensorboard]'"
 _count = itertools.count()  # distinguishes files that are made within one second
@@ -47,12 +49,12 @@ class EventFiles:
         self._purge_step: int | None = None
         try:
             os.makedirs(folder, exist_ok=True)
-            self._lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             what = f"cannot be made a folder: {error.strerror}; give another path for the event files"
             raise InputError(what, path=folder) from None
-        if not lock(self._lock):
-            os.close(self._lock)
+        self._stack = ExitStack()
+        if not self._stack.enter_context(locked(Path(folder, ".lock"))):
+            self._stack.close()
             raise InputError("has the event files of a run that goes on; give another folder for this one", path=folder)
 
     def __call__(self, record: Record) -> None:
@@ -72,12 +74,11 @@ class EventFiles:
     def _file(self, net: str) -> EventFile:
         if net not in self._files:
             self._files[net] = EventFile(os.path.join(self.folder, net), self._purge_step)
+            self._stack.callback(self._files[net].close)
         return self._files[net]
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        os.close(self._lock)
+        self._stack.close()
 
 
 class EventFile:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def lock(descriptor: int) -> bool:
-    """Lock an open file or folder until it is closed, or the process ends; False if it is locked already."""
+    """Lock an open file until it is closed, or the process ends; False if it is locked already."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -27,12 +27,12 @@ def lock(descriptor: int) -> bool:
 def locked(path: Path) -> Iterator[bool]:
     """A context in which the file `path`, which is there until its end, is locked; yields False if another has it.
 
-    Where the file cannot be made or opened there is no lock.
+    Where the file cannot be made or opened there is no lock.  NFS locks only what is open for writing.
     """
     is_mine, file = True, None
     with suppress(OSError):
         while file is None:
-            file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             is_mine = lock(file)
             if is_mine and not _is_at(path, file):  # whoever had it has removed it
                 os.close(file)

@@ -70,6 +70,7 @@ def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
         EventFiles(str(tmp_path))
     files.close()
     EventFiles(str(tmp_path)).close()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_file_is_refused(tmp_path):

@@ -19,14 +19,12 @@ with locked(Path(sys.argv[1])) as is_mine:
 """
 
 
-def test_a_file_or_a_folder_has_one_holder_until_it_is_closed(tmp_path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path):
-        first, second = (os.open(path, os.O_RDONLY) for _ in range(2))
-        assert lock(first) and not lock(second)
-        os.close(first)
-        assert lock(second)
-        os.close(second)
+def test_a_file_has_one_holder_until_it_is_closed(tmp_path):
+    first, second = (os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    assert lock(first) and not lock(second)
+    os.close(first)
+    assert lock(second)
+    os.close(second)
 
 
 def test_a_lock_file_is_there_as_long_as_the_lock(tmp_path):
