@@ -91,8 +91,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """InputError, before any work, for a file that could not be written."""
-    for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
-        check_output(path)
+    check_output(arguments.save, arguments.plot, arguments.trace, arguments.export_graph)
     check_name(arguments.save, (".json",), "a plan")
     check_name(arguments.trace, (".json",), "a trace")
     check_name(arguments.export_graph, (), "a graph file")

@@ -115,13 +115,12 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
     from layermem.integrations.graph_files.text_format import read_graph
 
     check_name(arguments.output, (), "a schedule")
-    check_output(arguments.output)
+    check_output(arguments.output, arguments.draw)
     if arguments.graph.endswith(".json"):
         return _run_node_link(arguments)
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
     check_name(arguments.draw, (), "a graph in DOT")
-    check_output(arguments.draw)
     graph = read_graph(arguments.graph)
     if arguments.check:
         return _check_schedule(graph, arguments)

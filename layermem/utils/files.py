@@ -63,13 +63,18 @@ def check_folder(path: PathName | None) -> None:
         raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
 
 
-def check_output(path: PathName | None) -> None:
-    """Raise InputError, before any work, if write_atomically() could not write `path`: its folder does not exist or
-    takes no files, or a folder or a file that cannot be replaced is in the way."""
-    if path:
+def check_output(*paths: PathName | None) -> None:
+    """Raise InputError, before any work, if write_atomically() could not write one of `paths`: its folder does not
+    exist or takes no files, or a folder or a file that cannot be replaced is in the way; or if two are one file."""
+    targets: set[Path] = set()
+    for path in (each for each in paths if each):
         output = _output_of(path)
         with _named(output):
             output.check()
+        if isinstance(output, _Replacement):
+            if output.target in targets:
+                raise InputError("is given for two outputs; give each a name of its own", path=str(path))
+            targets.add(output.target)
 
 
 KNOWN_ENDINGS = (

@@ -79,6 +79,10 @@ def test_what_is_in_the_way_of_a_file_is_found_before_any_work(tmp_path, monkeyp
     for path, what in {"no/x": "there is no folder", "folder": "Is a directory", "loop": "Too many levels"}.items():
         with pytest.raises(InputError, match=rf"{path}: cannot be written: {what}.*; (create|use)"):
             check_output(tmp_path / path)
+    (tmp_path / "link").symlink_to("new")
+    with pytest.raises(InputError, match="link: is given for two outputs; give each a name of its own"):
+        check_output(tmp_path / "new", None, tmp_path / "link")
+    check_output(tmp_path / "pipe", "/dev/null", tmp_path / "pipe", "/dev/null")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # another user, in a folder such as /tmp
     check_output(tmp_path / "others" / "new")
     with pytest.raises(InputError, match="file: cannot be written: Operation not permitted"):
