@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from layermem.errors import InputError
 from layermem.report.records import FORMAT, Record
-from layermem.utils.files import check_ending, check_folder
+from layermem.utils.files import check_ending, check_folder, check_output
 from layermem.utils.input_files import check_regular
 from layermem.utils.locks import lock
 from layermem.utils.text import printable
@@ -34,6 +34,8 @@ def check_log(path: str) -> None:
     check_folder(path)
     if os.path.lexists(path):
         _check_first_line(path)
+    else:
+        check_output(path)
 
 
 def open_log(path: str, outputs: Sequence[str]) -> LogFile:

@@ -37,6 +37,12 @@ def check_tensorboard(folder: str) -> None:
         raise InputError(f"event files need the package tensorboardX; install it: {INSTALL}", path=folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise InputError("is a file; give a folder for the event files of TensorBoard", path=folder)
+    nearest = Path(folder)
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        what = f"cannot be made a folder: '{nearest}' is not a writable folder; give another path for the event files"
+        raise InputError(what, path=folder)
 
 
 class EventFiles:

@@ -1,5 +1,6 @@
 """Event files, read by TensorBoard itself."""
 
+import os
 import resource
 
 import pytest
@@ -73,9 +74,12 @@ def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_file_is_refused(tmp_path):
+def test_a_place_where_there_can_be_no_folder_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is a file; give a folder"):
         check_tensorboard(str(tmp_path / "file"))
-    with pytest.raises(InputError, match="cannot be made a folder"):
-        EventFiles(str(tmp_path / "file" / "inside"))
+    with pytest.raises(InputError, match=r"cannot be made a folder: '.*/file' is not a writable folder; give another"):
+        check_tensorboard(str(tmp_path / "file" / "inside"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(InputError, match="is not a writable folder"):
+        check_tensorboard(str(tmp_path / "new" / "inside"))
