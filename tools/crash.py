@@ -48,7 +48,7 @@ SNAPSHOT = re.compile(r"run_iter_\d+\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.js
 # event -> exit codes of its child; 0 is also allowed, if the event came too late or changes nothing
 EVENTS: dict[str, tuple[int, ...]] = {
     "SIGKILL": (-signal.SIGKILL,),
-    "SIGTERM": (-signal.SIGTERM,),
+    "SIGTERM": (-signal.SIGTERM, 143),
     "SIGINT": (130,),
     "two SIGINT": (130,),
     "SIGHUP": (-signal.SIGHUP,),

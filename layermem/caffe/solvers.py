@@ -164,6 +164,14 @@ class Solver(solver.Solver):
             chosen.setdefault("keep", ("*",))
         super().__init__(file, **chosen)
 
+    @exclusive
+    @checked
+    def solve(self, resume_file: PathName | None = None, **effects: Any) -> None:
+        """Run layermem.Solver.solve, from the snapshot of a .solverstate if it is given."""
+        if resume_file is not None:
+            self.restore(resume_file)
+        super().solve(**effects)
+
     @made_once
     def net(self) -> SolverNet:
         """The train net."""

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from layermem.cli.parser import Verbs, add_verb
+from layermem.cli.parser import INSTEAD_OF_DASH, Verbs, add_verb
 from layermem.cli.verbosity import apply_verbosity
-from layermem.errors import LayermemError
+from layermem.errors import InputError, LayermemError
 from layermem.utils.system_faults import system_fault
 from layermem.utils.text import printable
 
@@ -89,6 +89,8 @@ def run_caffe(arguments: argparse.Namespace) -> int:
         log.write(f"Usage: {name} {program.usage}", program.place, "E")
         return program.usage_code
     try:
+        if "-" in others:
+            raise InputError(f"a file cannot be '-'; {INSTEAD_OF_DASH}")
         with into_log(log, program.place), apply_verbosity(arguments):
             return program.run(Call(values, others, log, arguments))
     except (LayermemError, OSError, MemoryError, RuntimeError) as error:

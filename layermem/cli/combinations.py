@@ -1,5 +1,5 @@
 """Refuses options that have no effect in combination with others, so that none is silently ignored, and files whose
-name belongs to another kind than the option reads.
+name belongs to another kind than that of the option.
 
 Options that always exclude each other are in groups of argparse; the checks here depend on values and files.  A stage
 or a level that no rule names is a warning of the net (graph/warnings.py).
@@ -13,9 +13,10 @@ import os
 from layermem.errors import InputError
 from layermem.utils.files import check_name
 
-FILES_READ = (  # options with files that are read, with their endings and kinds
+FILES = (  # options with files of one kind, with their endings
     ("load", (".json",), "a plan"),
     ("costs", (".csv",), "a file of costs"),
+    ("save_costs", (".csv",), "a file of costs"),
     ("hints", (), "a hints file"),
     ("net", (".prototxt",), "a net"),
     ("solver", (".prototxt",), "a solver"),
@@ -50,7 +51,7 @@ OF_A_PLAN = ("strategy", "slices", "split_weights", "segment_ends", "keep", "rec
 def check_combinations(arguments: argparse.Namespace) -> None:
     """Raise InputError for the first option that would have no effect."""
     given = vars(arguments)
-    for name, own, what in FILES_READ:
+    for name, own, what in FILES:
         check_name(given.get(name), own, what)
     for name in OF_A_PLAN:
         for plan in ("load", "import_schedule"):

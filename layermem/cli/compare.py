@@ -23,6 +23,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
+from layermem.utils.files import check_output
 from layermem.utils.progress import show_progress, track_progress
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
+    check_output(arguments.plot, arguments.save_costs)
     names, budget = select_strategies(arguments.strategies), budget_of(arguments)
     job = measured_job(arguments, job_of(arguments))
     with show_progress(len(names), "planning") as show:

@@ -10,7 +10,7 @@ from layermem.cli.options import Options, add_json, print_json
 from layermem.cli.parser import VerbParser, Verbs, add_verb
 from layermem.data.database import DEFAULT, database_names
 from layermem.errors import InputError
-from layermem.utils.files import check_ending, check_folder, check_name, write_atomically
+from layermem.utils.files import check_ending, check_name, check_output, write_atomically
 from layermem.utils.numbers import is_count, parse_float
 from layermem.utils.progress import track_progress
 from layermem.utils.text import count_text, printable, wrap
@@ -241,7 +241,7 @@ def run_mean(arguments: argparse.Namespace) -> int:
     from layermem.data.databases import mean_content, mean_image
 
     check_ending(arguments.out, (".binaryproto",), "a mean image")
-    check_folder(arguments.out)
+    check_output(arguments.out)
     mean = mean_image(arguments.database, lambda items: track_progress(items, "adding"))
     values = [float(f"{value:.6g}") for value in mean.mean(axis=(1, 2), dtype=float)]
     if arguments.out is not None:

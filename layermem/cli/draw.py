@@ -7,7 +7,7 @@ import argparse
 from layermem.cli.options import add_budget, add_net_or_solver, add_strategy, job_of, print_warnings, strategies_text
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import check_folder
+from layermem.utils.files import check_output
 
 EXAMPLE = """\
   layermem examples digits resnet20
@@ -45,7 +45,7 @@ def run_draw(arguments: argparse.Namespace) -> int:
     from layermem.report.drawing import check_drawing, draw_net
     from layermem.report.plan_report import evaluate
 
-    check_folder(arguments.output)
+    check_output(arguments.output)
     check_drawing(arguments.output)
     job = job_of(arguments)
     print_warnings(job.graphs[0].warnings)

@@ -79,9 +79,12 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     images, labels = _image_set(arguments.data, folder, arguments.mirror)
     name = arguments.net or ("lenet" if max(images.shape[1:]) <= SMALL else "resnet20")
-    files = classifier_files(name, images, epochs=arguments.epochs, batch=arguments.batch, folder=os.fspath(folder)) | {
-        "labels.txt": labels
-    }
+    for path in (str(folder), images.train):
+        if min(path) < " " or path != path.encode(errors="ignore").decode():
+            what = "has a control character in its name, or bytes that are not UTF-8: no prototxt holds it; rename it"
+            raise InputError(what, path=path)
+    texts = classifier_files(name, images, epochs=arguments.epochs, batch=arguments.batch, folder=os.fspath(folder))
+    files = {file: text.encode() for file, text in texts.items()} | {"labels.txt": os.fsencode(labels)}
     for file in files:
         if (folder / file).exists():
             raise InputError("exists already; give another folder, or remove it first", path=str(folder / file))
@@ -89,7 +92,7 @@ def run_init(arguments: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made a folder: {error.strerror}; use another path", path=str(folder)) from None
-    write_together([(folder / file, text.encode()) for file, text in files.items()])
+    write_together([(folder / file, content) for file, content in files.items()])
     if arguments.json:
         print_json({"net": name, "classes": images.classes, "shape": images.shape, "files": [*files]})
         return 0

@@ -131,7 +131,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int:
             signal.signal(number, handler)
     if lost:
         raise lost[0]
-    if received and code in (128 + signals[received[-1]], ABORTED):
+    if received and (code in (128 + signals[received[-1]], ABORTED) or code == received[-1] == signal.SIGINT):
         return 128 + received[-1]
     return code if code >= 0 else 128 - code
 

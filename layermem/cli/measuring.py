@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from layermem.cli.options import Options, device_of, print_warnings
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from layermem.planning.job import Job
@@ -38,17 +38,10 @@ def measured_job(arguments: argparse.Namespace, job: Job) -> Job:
             if problem is not None:
                 print_warnings([f"{problem}; `--measure` and `layermem train` measure this step again"])
         return job
-    check_saved_costs(arguments)
     plan, strategy = (getattr(arguments, name, None) for name in ("load", "strategy"))
     measured = measure_step(job, device_of(arguments), strategy, arguments.budget, plan).job_with_costs()
     save_costs(arguments, measured)
     return keep_measured(measured, job)
-
-
-def check_saved_costs(arguments: argparse.Namespace) -> None:
-    """Raise InputError if --save-costs cannot be written, or names a file of another kind."""
-    check_name(arguments.save_costs, (".csv",), "a file of costs")
-    check_folder(arguments.save_costs)
 
 
 def save_costs(arguments: argparse.Namespace, job: Job) -> None:

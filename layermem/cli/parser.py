@@ -17,6 +17,7 @@ Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 VERB_WIDTH = 14
 HELP = ["-h"], ["--help"]
 FILE_OPTIONS = "--net", "--solver"
+INSTEAD_OF_DASH = "give /dev/stdin or /dev/stdout for a standard stream, or ./- for a file of that name"
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,9 +35,13 @@ class Parser(argparse.ArgumentParser):
         self.register("type", float, parse_float)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuse an empty value, which is mostly that of a variable of the shell without one."""
-        if "" in arg_strings and not isinstance(action, argparse._SubParsersAction):
+        """Refuse an empty value, which is mostly that of a variable of the shell without one, and a dash, which other
+        programs take for a standard stream."""
+        words = [] if isinstance(action, argparse._SubParsersAction) else arg_strings
+        if "" in words:
             self.error(f"{_name(action)} has an empty value; give one, or leave it out")
+        if "-" in words:
+            self.error(f"{_name(action)} cannot be '-'; {INSTEAD_OF_DASH}")
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -50,6 +55,10 @@ class Parser(argparse.ArgumentParser):
         for verb, heading in self.headings.items():
             text = re.sub(rf"^    {verb} ", f"\n  {heading}\n\\g<0>", text, count=1, flags=re.MULTILINE)
         return text
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a help text; unlike argparse's, it raises the error of a full disk."""
+        print(message, end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")

@@ -25,7 +25,7 @@ from layermem.cli.options import (
     strategies_text,
 )
 from layermem.cli.parser import Verbs, add_verb
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_name, check_output, write_atomically
 from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress
 from layermem.utils.text import printable
@@ -91,8 +91,7 @@ def add_verbs(verbs: Verbs) -> None:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """InputError, before any work, for a file that could not be written."""
-    for path in (arguments.save, arguments.plot, arguments.trace, arguments.export_graph):
-        check_folder(path)
+    check_output(arguments.save, arguments.plot, arguments.trace, arguments.export_graph, arguments.save_costs)
     check_name(arguments.save, (".json",), "a plan")
     check_name(arguments.trace, (".json",), "a trace")
     check_name(arguments.export_graph, (), "a graph file")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import add_json, print_json
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import BudgetError, InputError
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_name, check_output, write_atomically
 from layermem.utils.input_files import read_lines
 from layermem.utils.progress import show_progress
 from layermem.utils.text import count_text, wrap
@@ -115,13 +115,12 @@ def run_plan_graph(arguments: argparse.Namespace) -> int:
     from layermem.integrations.graph_files.text_format import read_graph
 
     check_name(arguments.output, (), "a schedule")
-    check_folder(arguments.output)
+    check_output(arguments.output, arguments.draw)
     if arguments.graph.endswith(".json"):
         return _run_node_link(arguments)
     if not arguments.time_limit > 0:
         raise InputError(f"--time-limit {arguments.time_limit:g} is not above 0; give a number of seconds")
     check_name(arguments.draw, (), "a graph in DOT")
-    check_folder(arguments.draw)
     graph = read_graph(arguments.graph)
     if arguments.check:
         return _check_schedule(graph, arguments)

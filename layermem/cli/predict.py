@@ -25,9 +25,9 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_output, write_atomically
 from layermem.utils.input_files import Read
-from layermem.utils.text import printable, shape_text, wrap
+from layermem.utils.text import abbreviated, printable, shape_text, wrap
 
 if TYPE_CHECKING:
     from layermem.data.items import Unreadable
@@ -167,7 +167,7 @@ def _check_options(arguments: argparse.Namespace, arrays: bool) -> None:
                 raise InputError(f"{option} is of printed classes, and -o writes values to a file; leave out one")
         if not arguments.output.endswith(".npz"):
             raise InputError("is no name of an .npz file; use a name that ends in .npz", path=arguments.output)
-        check_folder(arguments.output)
+        check_output(arguments.output)
         for name in arguments.blob:
             if name in OWN_KEYS:
                 raise InputError(f"blob '{name}' cannot be written, since '{name}' is a key of the file; rename it")
@@ -191,7 +191,7 @@ def _results(predictor: Predictor, inputs: list[str], arrays: bool, read: Read) 
 
 
 def _report(unreadable: Unreadable) -> None:
-    print(wrap(f"layermem: {unreadable.error}"), file=sys.stderr)
+    print(wrap(abbreviated(f"layermem: {unreadable.error}")), file=sys.stderr)
 
 
 def _class_count(predictor: Predictor) -> int:

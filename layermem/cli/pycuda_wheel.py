@@ -131,7 +131,7 @@ def cached_wheel(cache: Path, toolkit: Path | None, say: Say = lambda step: None
 
     `say` is called with each step that takes time, before it starts.  InputError if something is missing or fails.
     """
-    cache = cache.resolve()
+    cache = Path(os.path.realpath(cache))
     try:
         cache.mkdir(parents=True, exist_ok=True)
         lock = open(cache / "lock", "w")  # noqa: SIM115 - closed below, with the lock

@@ -15,7 +15,7 @@ from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
 from layermem.report.events import Saved
 from layermem.report.summary import LABEL_WIDTH
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_name, check_output, write_atomically
 from layermem.utils.text import printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
-    check_folder(arguments.trace)
+    check_output(arguments.log, arguments.plot, arguments.trace, arguments.save_costs)
     check_name(arguments.trace, (".json",), "a trace")
 
 

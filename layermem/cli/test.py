@@ -23,7 +23,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_name, check_output, write_atomically
 from layermem.utils.steps import is_quiet
 from layermem.utils.text import printable
 
@@ -143,7 +143,7 @@ def _confusion(arguments: argparse.Namespace, net: Net) -> tuple[Confusion | Non
         return None, None
     if arguments.confusion:
         check_name(arguments.confusion, (".csv",), "a table")
-        check_folder(arguments.confusion)
+        check_output(arguments.confusion)
     confusion = Confusion(net)
     names = [each.name for each in read_labels(arguments.labels, confusion.classes)] if arguments.labels else None
     return confusion, names

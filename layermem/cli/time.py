@@ -22,7 +22,7 @@ from layermem.cli.options import (
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.errors import InputError
-from layermem.utils.files import check_folder, check_name, write_atomically
+from layermem.utils.files import check_name, check_output, write_atomically
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _measure(arguments: argparse.Namespace, group: Group) -> tuple[MeasuredStep,
 
     if arguments.iterations < 1:
         raise InputError(f"--iterations {arguments.iterations} is too few; give 1 or more")
-    check_folder(arguments.out)
+    check_output(arguments.out)
     check_name(arguments.out, (".csv",), "a file of costs")
     device, job = device_of(arguments), job_of(arguments)
     if group.is_first:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
-from layermem.cli.measuring import add_measure, check_saved_costs, save_costs
+from layermem.cli.measuring import add_measure, save_costs
 from layermem.cli.options import (
     COSTS_HELP,
     Options,
@@ -252,7 +252,6 @@ def _print_memory(solver: Solver, arguments: argparse.Namespace, measured: Seque
 def _prepare(arguments: argparse.Namespace) -> Device:
     """Return the device, after checks of the outputs of the run."""
     check_run_outputs(arguments)
-    check_saved_costs(arguments)
     return device_of(arguments)
 
 

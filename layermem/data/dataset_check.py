@@ -85,7 +85,7 @@ def find_sets(path: Path) -> tuple[dict[str, Path], list[str] | None, bool]:
 
 def read_class_names(path: Path) -> list[str]:
     """The names in a file with one class in each line."""
-    names = [line.strip() for line in read_lines(path, what="list of class names")]
+    names = [line.strip() for line in read_lines(path, what="list of class names", names=True)]
     while names and not names[-1]:
         names.pop()
     if not names or not all(names):

@@ -7,6 +7,7 @@ source  Caffe data_layer.cpp, db.cpp
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -46,7 +47,7 @@ class DatumSource(ABC):
     def __init__(self, path: Path, *, labels: bool, color: bool | None = None):
         self.path, self.labels, self.color = path, labels, color
         self._key = b""  # key of the next record
-        self._folder = path.resolve()
+        self._folder = Path(os.path.realpath(path))  # resolve() raises for a link to itself
         self._mapped_bytes = 0
         self._channels: int | None = None  # of all images, by the first one
 

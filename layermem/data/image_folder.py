@@ -162,7 +162,7 @@ def write_dataset(
     classes, train, test = _sets(folder, share, seed)
     with folder_aside(out) as aside:
         try:
-            (aside / LABELS).write_text("".join(f"{_in_line(name, folder)}\n" for name in classes), "utf-8")
+            (aside / LABELS).write_bytes(os.fsencode("".join(f"{_in_line(name, folder)}\n" for name in classes)))
             for name, entries in ((TRAIN, train), (TEST, test)):
                 if entries:
                     _write_set(aside, name, entries, replace(options, check_size=True), backend, track)
@@ -185,14 +185,14 @@ def _write_set(
 ) -> None:
     listing = aside / f"{name}.txt"
     lines = (f"{_in_line(os.path.relpath(path, aside), path)} {label}\n" for path, label in entries)
-    listing.write_text("".join(lines), "utf-8")
+    listing.write_bytes(os.fsencode("".join(lines)))
     options = replace(options, root=f"{aside}/")
     write_database(aside / f"{name}_{backend}", image_records(listing, options, track), backend=backend)
 
 
 def _in_line(name: str, path: Path) -> str:
-    if "\n" in name or name != name.strip() or name != name.encode(errors="ignore").decode():
-        what = "has a name that a list cannot hold; rename it in UTF-8, without blanks at its ends"
+    if "\n" in name or name != name.strip():
+        what = "has a name that a list cannot hold; rename it without line ends, and without blanks at its ends"
         raise InputError(what, path=str(path))
     return name
 

@@ -20,7 +20,7 @@ from layermem.data.position import State, number_in
 from layermem.data.resampling import resample
 from layermem.errors import InputError
 from layermem.proto.schema import Message
-from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes
+from layermem.utils.input_files import Read, file_beside, lines_of, read_bytes, with_newlines
 from layermem.utils.numbers import parse_float, parse_integer
 from layermem.utils.seeds import generator
 
@@ -53,9 +53,9 @@ class RowList(Sequence[Row]):
         kind: type,
         check: Callable[[Row, Path], object] | None = None,
     ):
-        self._path, self._text, self._kind = path, text, kind
+        self._path, self._text, self._kind = path, with_newlines(text), kind
         self._starts, self._lines = array("q"), array("i")
-        for number, start, line in lines_of(text, what=LIST, path=path, names=True):
+        for number, start, line in lines_of(self._text, what=LIST, path=path, names=True):
             if self._is_blank(line, start):
                 continue
             if labels is None:
@@ -230,7 +230,7 @@ class ImagePairSource(ImageListSource):
 def list_bytes(path: Path, root: str, read: Read, kind: type = int) -> int:
     """The bytes that a list with labels of type `kind` takes, and its first image, or label image, while that is
     decoded; the others are taken to be no larger."""
-    text = read(path, what=LIST, limit=LIST_LIMIT_BYTES)
+    text = with_newlines(read(path, what=LIST, limit=LIST_LIMIT_BYTES))
     first = next((line for _, _, line in lines_of(text, what=LIST, path=path, names=True) if line.strip()), "")
     row = RowList(path, os.fsencode(first), 1, kind=kind)[0]
     files = [listed_file(root + name, path) for name in (row.name, *(row.labels if kind is str else ()))]

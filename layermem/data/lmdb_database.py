@@ -148,7 +148,7 @@ def _acquire(path: Path) -> tuple[FileId, Identity, lmdb.Environment]:
         )
     with _environments.lock:
         try:
-            folder = path.resolve()
+            folder = Path(os.path.realpath(path))
             file = folder / "data.mdb" if folder.is_dir() else folder
             size = check_regular(file, what="LMDB") if exists(file) else None  # opening would create a lock file
             if not size:

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from layermem.distributed.transport import Exchange, Message
 from layermem.errors import DeviceError, InputError
+from layermem.utils.early_signals import while_waiting
 
 MPI: Any = None  # the module mpi4py.MPI, set by connect()
 
@@ -79,7 +80,7 @@ def connect(environ: Mapping[str, str] = os.environ) -> MpiTransport:
         MPI = load(environ)
     initialized_here = not MPI.Is_initialized()
     if initialized_here:
-        with reporting_mpi_errors():
+        with reporting_mpi_errors(), while_waiting():
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         raise InputError(f"{library()} has no threads; install another MPI: {REMEDY}")

@@ -37,7 +37,8 @@ def field(name: str, value: Value) -> list[str]:
         return [f"{name}: {'true' if value else 'false'}"]
     if isinstance(value, Word) or not isinstance(value, str):
         return [f"{name}: {value}"]
-    return [f'{name}: "{value}"']
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+    return [f'{name}: "{quoted}"']
 
 
 def lines(name: str, value: Value) -> list[str]:

@@ -278,6 +278,8 @@ def _costs(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
                 headings = row
                 continue
             yield _cost(dict(zip(headings, row)), path, line)
+        if headings is None:
+            raise InputError("has no costs; make it with `layermem time`", path=path)
     except csv.Error as error:
         raise InputError(f"cannot be read as costs ({error}); make it with `layermem time`", path=path) from None
 

@@ -19,6 +19,7 @@ from layermem.proto.forks import without_fork_fields
 from layermem.proto.outline import Outline, Place, Token, Unread, outline, tokens
 from layermem.proto.schema import Message
 from layermem.proto.unread import set_aside
+from layermem.utils.input_files import with_newlines
 
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = "abfnrtv\\'\"?01234567xXuU"  # escapes of C, as in Caffe's parser
@@ -37,9 +38,7 @@ def decode(raw: bytes, path: str, *, what: str) -> str:
         raise InputError("is UTF-16 text; save it as UTF-8", path=path)
     if b"\0" in raw:
         raise InputError(f"is binary; a {what} is a text file (give weights, .caffemodel, to --weights)", path=path)
-    if b"\n" not in raw:
-        raw = raw.replace(b"\r", b"\n")  # the line ends of old Macs
-    text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    text = with_newlines(raw).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     if not _UNDECODABLE.search(text):
         return text
     comments = {}

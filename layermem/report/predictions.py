@@ -37,7 +37,7 @@ def read_labels(path: str, classes: int | None = None) -> list[Label]:
 
     classes   the number of classes of the net; InputError if the file has another number
     """
-    lines = [line.strip() for line in read_lines(path, what="list of class names")]
+    lines = [line.strip() for line in read_lines(path, what="list of class names", names=True)]
     while lines and not lines[-1]:
         lines.pop()
     for number, line in enumerate(lines, start=1):

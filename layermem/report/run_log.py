@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import io
 import json
 import os
@@ -18,8 +17,9 @@ from collections.abc import Iterator, Sequence
 
 from layermem.errors import InputError
 from layermem.report.records import FORMAT, Record
-from layermem.utils.files import check_ending, check_folder
+from layermem.utils.files import check_ending, check_folder, check_output
 from layermem.utils.input_files import check_regular
+from layermem.utils.locks import lock
 from layermem.utils.text import printable
 
 ENDINGS = (".jsonl", ".csv")
@@ -34,6 +34,8 @@ def check_log(path: str) -> None:
     check_folder(path)
     if os.path.lexists(path):
         _check_first_line(path)
+    else:
+        check_output(path)
 
 
 def open_log(path: str, outputs: Sequence[str]) -> LogFile:
@@ -47,14 +49,28 @@ def output_column(test_net: int | None, name: str) -> str:
     return printable(f"{'train' if test_net is None else f'test{test_net}'}/{name}")
 
 
+def append(path: str, file: int, content: bytes) -> None:
+    """Append `content` to an open file, or nothing and raise InputError."""
+    begin = os.fstat(file).st_size
+    with named(path):
+        try:
+            if os.write(file, content) < len(content):
+                raise OSError("no space is left")
+        except OSError:
+            os.ftruncate(file, begin)
+            raise
+
+
 class LogFile:
     """A file of whole lines, to which records are appended; call it with each."""
 
     def __init__(self, path: str):
         self.path = path
-        with _named(path):
+        with named(path):
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-            self._lock()
+            if not lock(self._file):
+                self.close()
+                raise InputError("is the log of a run that goes on; give another name for this one", path=path)
             self._remove_torn_line()
 
     def __call__(self, record: Record) -> None:
@@ -84,27 +100,8 @@ class LogFile:
     def is_empty(self) -> bool:
         return os.fstat(self._file).st_size == 0
 
-    def _lock(self) -> None:
-        """Lock the file until it is closed, or the process ends; a file system without locks has none."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise InputError(
-                "is the log of a run that goes on; give another name for this one", path=self.path
-            ) from None
-        except OSError:
-            pass
-
     def _append(self, line: str) -> None:
-        begin, content = os.fstat(self._file).st_size, line.encode()
-        with _named(self.path):
-            try:
-                if os.write(self._file, content) < len(content):
-                    raise OSError("no space is left")
-            except OSError:
-                os.ftruncate(self._file, begin)
-                raise
+        append(self.path, self._file, line.encode())
 
     def _remove_torn_line(self) -> None:
         size = os.fstat(self._file).st_size
@@ -163,7 +160,7 @@ def _csv_line(cells: Sequence[str]) -> str:
 
 def _check_first_line(path: str) -> None:
     check_regular(path, what="log")
-    with _named(path), open(path, "rb") as file:
+    with named(path), open(path, "rb") as file:
         first = file.readline(FIRST_LINE_BYTES)
     if first and not (_is_start(first) if path.lower().endswith(".jsonl") else _is_header(first)):
         raise InputError("exists and is no log of `layermem train`; give another name", path=path)
@@ -182,7 +179,7 @@ def _is_header(line: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def named(path: str) -> Iterator[None]:
     """Turn any OSError into an InputError with the path."""
     try:
         yield

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,4 +78,4 @@ class Confusion:
         csv.writer(text, lineterminator="\n").writerows(
             [["true", *names], *([name, *line] for name, line in zip(names, self.matrix.tolist()))]
         )
-        return text.getvalue().encode()
+        return os.fsencode(text.getvalue())

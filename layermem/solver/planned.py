@@ -7,7 +7,8 @@ The arena of a plan replaces that of the one before, and parameters and their st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,6 +101,15 @@ class Planned:
         report.feasible_program()
         self._source, self.largest_program = replace(job), report.program  # a job without what planning has cached
         return report
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A context of a run of all ranks; InputError if another one writes snapshots of this prefix."""
+        with ExitStack() as stack:
+            if snapshots.saves(self.param):
+                run = snapshots.only_run(self.param.snapshot_prefix) if self.group.is_first else nullcontext()
+                self.group.agree(lambda: stack.enter_context(run))
+            yield
 
     def _job(self, nets: Nets, ranks: Ranks | None = None) -> Job:
         make = partial(solver_job, self.file, nets, self._step, ranks, holds_gradients=self._holds_gradients)

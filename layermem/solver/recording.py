@@ -16,7 +16,7 @@ import numpy as np
 
 from layermem.graph.net import Net
 from layermem.layers.output import HDF5Output
-from layermem.utils.files import check_folder, write_atomically
+from layermem.utils.files import check_output, write_atomically
 
 DATASETS = ("data", "label")
 
@@ -30,7 +30,7 @@ class Recording:
             if isinstance(node.layer, HDF5Output):
                 self.files[node.layer.file_name] = node.bottoms
         for path in self.files:
-            check_folder(path)
+            check_output(path)
         self.rows: dict[str, list[np.ndarray]] = {}
 
     def add(self, values: Mapping[str, np.ndarray]) -> None:

@@ -19,7 +19,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
@@ -39,14 +40,14 @@ from layermem.solver.rules import rule_of
 from layermem.solver.state_file import SolverStateData, read_state, state_content
 from layermem.utils import files
 from layermem.utils.input_files import TEXT_LIMIT_BYTES, exists, read_bytes
+from layermem.utils.locks import locked
 from layermem.utils.open_file import OpenFile
 from layermem.utils.units import format_bytes
 
 VERSION = 1  # version of the JSON file
 CHUNK_BYTES = 1 << 20  # of one hash update
-NAME_LIMIT, PATH_LIMIT = 255, 4095  # bytes of a file name and of a path
-# Longest suffix of the file names below while they are written.
-LONGEST_END = "._iter_2147483647.solverstate.h5.json.4194304-999.aside"
+PATH_LIMIT_BYTES = 4095  # bytes of a path
+LONGEST_END = "_iter_2147483647.solverstate.h5.json"
 HDF5 = 0  # SolverParameter.SnapshotFormat
 
 
@@ -151,8 +152,9 @@ def check_prefix(prefix: str) -> None:
         raise InputError(f"has snapshot_prefix '{prefix}', which is a folder; add a file name")
     if "\0" in prefix:
         raise InputError("has a snapshot_prefix with a zero byte; remove it")
-    longest = max(len(os.fsencode(part)) for part in Path(prefix).parts) + len(LONGEST_END)
-    if longest > NAME_LIMIT or len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) > PATH_LIMIT:
+    *folders, name = [len(os.fsencode(part)) for part in Path(prefix).parts]
+    length = len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) + len(files.AFFIXES)
+    if max([*folders, name + len(LONGEST_END)]) > files.NAME_LIMIT_BYTES or length > PATH_LIMIT_BYTES:
         raise InputError(f"has a snapshot_prefix of {len(prefix)} letters, too long for a file name; shorten it")
     while not exists(folder):
         folder = folder.parent
@@ -161,14 +163,39 @@ def check_prefix(prefix: str) -> None:
             f"cannot write snapshots to '{prefix}': '{folder}' is not a writable folder; change "
             "snapshot_prefix, or set snapshot: 0 and snapshot_after_train: false"
         )
+    for entry in os.listdir(folder) if folder == Path(prefix).parent else ():
+        if re.fullmatch(_names(prefix), entry):
+            files.check_output(folder / entry)
+
+
+def _names(prefix: str) -> str:
+    """A pattern of the names of all files that a run with this prefix may write."""
+    return re.escape(Path(prefix).name) + r"_(?:iter_\d+|best)\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
 
 
 def remove_orphans(prefix: str) -> None:
     """Delete the partial files that a killed run with this prefix left."""
     folder = Path(os.path.realpath(Path(prefix).parent))
     if folder.is_dir():
-        names = re.escape(Path(prefix).name) + r"_(?:iter_\d+|best)\.(?:caffemodel|solverstate)(?:\.h5)?(?:\.json)?"
-        files.remove_orphans(folder, names)
+        start = Path(prefix).name + "_"
+        is_cut = files.aside_stem(start + LONGEST_END) != start + LONGEST_END
+        files.remove_orphans(folder, f"{re.escape(files.aside_stem(start))}.*" if is_cut else _names(prefix))
+
+
+@contextmanager
+def only_run(prefix: str) -> Iterator[None]:
+    """A context of a run with this prefix; InputError if another process or thread is in one, since the snapshots of
+    two runs would mix."""
+    make_folder(prefix)
+    path = Path(os.path.realpath(Path(prefix).parent)) / f".{Path(prefix).name}.lock"
+    with locked(path) as is_alone:
+        if not is_alone:
+            raise InputError(
+                "is the snapshot_prefix of a run that goes on, and snapshots of two runs would mix; give this one "
+                "another (--set snapshot_prefix=...), or wait for the other",
+                path=prefix,
+            )
+        yield
 
 
 def check_size(net: Net, param: Message) -> None:

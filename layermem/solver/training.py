@@ -114,11 +114,11 @@ class Training(Planned):
         self, *, sigint: str = "stop", sighup: str = "snapshot", sigterm: str | None = None, sigusr1: str | None = None
     ) -> None:
         """Iterate to the end with all tests, displays and snapshots; signals.py explains the effects of signals."""
-        self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
         self.interrupted = False
         pending = partial(self._requests.is_pending, "stop")
         effects = sigint, sighup, sigterm, sigusr1
-        with Signals(self.request, pending, *effects, of_ranks=self.group.size > 1) as signals:
+        with self._alone(), Signals(self.request, pending, *effects, of_ranks=self.group.size > 1) as signals:
+            self.log(events.Solving(self.nets.train.name, self.param.lr_policy))
             self.step(max(0, self.max_iter - self.iteration))
             if is_due_at_end(self.param, self.iteration, self.progress.saved_at):
                 self.snapshot()

@@ -38,6 +38,21 @@ def at_start() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
+@contextmanager
+def while_waiting() -> Iterator[None]:
+    """A context for a call that waits for other processes and holds the interpreter, so that no handler of Python runs:
+    Ctrl-C kills the process."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     os.write(2, b"layermem: interrupted\n")
     os._exit(INTERRUPTED)

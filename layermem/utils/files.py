@@ -1,6 +1,6 @@
 """Atomic writes: after a crash at any point, a file is complete or absent.
 
-    1  write  .NAME.PID-N.aside in the same folder     a crash leaves NAME as it was
+    1  write  .NAME.PID-N.aside in the same folder     a crash leaves NAME as it was (a long NAME is cut)
     2  sync   its bytes to the disk
     3  rename it to NAME                               readers see the old file or the new one
     4  sync   the folder, so that the rename is durable
@@ -20,10 +20,11 @@ import io
 import itertools
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from errno import EISDIR
+from errno import EISDIR, EPERM
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,6 +35,8 @@ from layermem.utils.units import format_bytes
 PathName = str | os.PathLike[str]
 Content = bytes | Callable[[BinaryIO], object]  # the bytes of a file, or a function that writes them to the open file
 
+NAME_LIMIT_BYTES = 255  # bytes of a file name
+AFFIXES = ". .4194304-999999.aside"  # what surrounds the stem of an aside file, at its longest
 _count = itertools.count()  # distinguishes aside files of threads that write the same name
 
 
@@ -58,6 +61,20 @@ def check_folder(path: PathName | None) -> None:
     folder = Path(os.path.realpath(path)).parent if path else None
     if folder is not None and not folder.is_dir():
         raise InputError(f"cannot be written: there is no folder '{folder}'; create it", path=str(path))
+
+
+def check_output(*paths: PathName | None) -> None:
+    """Raise InputError, before any work, if write_atomically() could not write one of `paths`: its folder does not
+    exist or takes no files, or a folder or a file that cannot be replaced is in the way; or if two are one file."""
+    targets: set[Path] = set()
+    for path in (each for each in paths if each):
+        output = _output_of(path)
+        with _named(output):
+            output.check()
+        if isinstance(output, _Replacement):
+            if output.target in targets:
+                raise InputError("is given for two outputs; give each a name of its own", path=str(path))
+            targets.add(output.target)
 
 
 KNOWN_ENDINGS = (
@@ -152,10 +169,25 @@ class _Replacement:
 
     def __init__(self, path: PathName):
         self.path, self.target = path, Path(os.path.realpath(path))
-        self._aside = self.target.with_name(f".{self.target.name}.{os.getpid()}-{next(_count)}.aside")
+        self._aside = aside_of(self.target)
+
+    def check(self) -> None:
+        """Raise the error of a folder or a file in the way."""
+        check_folder(self.path)
+        folder = self.target.parent
+        if self.target.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(
+                f"cannot be written: '{folder}' is not a writable folder; use another path", path=str(self.path)
+            )
+        status, own = folder.stat(), os.geteuid()
+        is_of_owner = status.st_mode & stat.S_ISVTX and own not in (0, status.st_uid)
+        if is_of_owner and self.target.exists() and self.target.stat().st_uid != own:
+            raise PermissionError(EPERM, os.strerror(EPERM))
 
     def prepare(self, content: Content) -> None:
-        remove_orphans(self.target.parent, re.escape(self.target.name))
+        remove_orphans(self.target.parent, re.escape(aside_stem(self.target.name)))
         if self.target.is_dir():  # before any content is written
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         with open(self._aside, "x+b") as handle:
@@ -185,6 +217,9 @@ class _Stream:
 
     def __init__(self, path: PathName, descriptor: int | None = None):
         self.path, self._descriptor, self._content = path, descriptor, io.BytesIO()
+
+    def check(self) -> None:
+        pass
 
     def prepare(self, content: Content) -> None:
         _write(self._content, content)
@@ -236,14 +271,25 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def aside_of(target: Path) -> Path:
+    """Return the name that a file or a folder has until it is complete."""
+    return target.with_name(f".{aside_stem(target.name)}.{os.getpid()}-{next(_count)}.aside")
+
+
+def aside_stem(name: str) -> str:
+    """The part of `name` that the names of its aside files hold: its first bytes, if all of them would be too many."""
+    return os.fsdecode(os.fsencode(name)[: NAME_LIMIT_BYTES - len(AFFIXES)])
+
+
 def remove_orphans(folder: Path, names: str) -> None:
-    """Delete the aside files that killed processes left for files in `folder` whose names match the pattern `names`."""
+    """Delete the aside files and folders of killed processes in `folder` whose stems match the pattern `names`."""
     aside = re.compile(rf"\.(?:{names})\.(?P<pid>\d+)-\d+\.aside", re.DOTALL)
     for entry in os.listdir(folder):
         match = aside.fullmatch(entry)
         if match and not _is_alive(int(match["pid"])):
             with contextlib.suppress(OSError):
                 os.unlink(folder / entry)
+            shutil.rmtree(folder / entry, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,13 +1,14 @@
 """Folders that are complete or absent: they are filled under another name, and get their own at the end.
 
-    1  fill    .NAME.part in the same folder      an error, Ctrl-C, SIGTERM or SIGHUP removes it
+    1  fill    .NAME.PID-N.aside in the same folder      an error, Ctrl-C, SIGTERM or SIGHUP removes it
     2  rename it to NAME
 
-A killed process leaves its .part folder, which the next one that makes NAME removes.
+A killed process leaves its aside folder, which the next one that makes NAME removes.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from layermem.errors import InputError
+from layermem.utils.files import aside_of, aside_stem, remove_orphans
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -29,11 +31,11 @@ def folder_aside(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if folder.exists() and not replace:
         raise InputError("exists already; give another name, or remove it first", path=str(folder))
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = aside_of(folder)
     try:
         with _signals_as_errors():
             aside.mkdir(parents=True)
+            remove_orphans(folder.parent, re.escape(aside_stem(folder.name)))
             yield aside
             if replace:
                 shutil.rmtree(folder, ignore_errors=True)

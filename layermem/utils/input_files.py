@@ -147,12 +147,18 @@ def read_lines(
     return [line for _, _, line in lines_of(raw, what=what, path=path, limit=TEXT_LIMIT_BYTES, names=names)]
 
 
+def with_newlines(raw: bytes) -> bytes:
+    """Text whose lines end in CR alone, as on old Macs, with LF instead; other text as it is."""
+    return raw if b"\n" in raw else raw.replace(b"\r", b"\n")
+
+
 def lines_of(
     raw: bytes, *, what: str, path: PathName, limit: int = LINE_LIMIT_BYTES, names: bool = False
 ) -> Iterator[tuple[int, int, str]]:
     """Yield number, start in bytes, and text without its end of each line of UTF-8 text, or of `names` as in
     read_lines; InputError for a line of more than `limit` bytes."""
     decode = os.fsdecode if names and b"\0" not in raw else bytes.decode  # a zero is in UTF-16, and in binary files
+    raw = with_newlines(raw)
     start = len(BYTE_ORDER_MARK) if raw.startswith(BYTE_ORDER_MARK) else 0
     for number in count(1):
         end = raw.find(b"\n", start)

@@ -46,6 +46,19 @@ def test_steps_train_and_write_the_lines_of_caffe(folder, capsys):
     assert solver.iteration == 3 and "solver.cpp:239] Iteration 2" in capsys.readouterr().err
 
 
+def test_solve_resumes_from_a_snapshot(folder):
+    solver = caffe.SGDSolver(write_solver(folder, 'snapshot_prefix: "s"'))
+    solver.step(2)
+    state = solver.snapshot()
+    solver.solve()
+    resumed = caffe.SGDSolver("s.prototxt")
+    resumed.solve(state)
+    assert resumed.iter == 5 and resumed.resumed_from == state
+    np.testing.assert_array_equal(resumed.net.params["ip"][0].data, solver.net.params["ip"][0].data)
+    with pytest.raises(InputError, match=r"none\.solverstate: no such file"):
+        resumed.solve("none.solverstate")
+
+
 def test_the_seed_is_that_of_the_file_or_of_set_random_seed(folder):
     def loss(rest, seed):
         caffe.set_random_seed(seed)

@@ -1,6 +1,7 @@
 """`layermem init`: a net and a solver for a data set, and the guide that leads from images to a classifier."""
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -88,6 +89,29 @@ def test_sizes_that_a_net_does_not_suit_and_files_that_exist_are_refused(layerme
     assert "is for images up to 96x96" in layermem("init", "n", "--data", "large", "--net", "lenet").sentence
     assert layermem("init", "n", "--data", "small").code == 0
     assert "exists already; give another folder" in layermem("init", "n", "--data", "small").sentence
+
+
+def test_a_data_set_has_names_of_any_bytes_and_a_prototxt_has_not(layermem, data, tmp_path):
+    name = os.fsdecode(b"x\xff")
+    (tmp_path / "photos" / "cross").rename(tmp_path / "photos" / name)
+    assert layermem("data", "folder", "photos", "d").code == 0
+    assert layermem("init", "net", "--data", "d").code == 0
+    assert os.fsencode(name) in (tmp_path / "net" / "labels.txt").read_bytes().splitlines()
+    for folder in (name, "a\nb"):
+        (tmp_path / "d").rename(tmp_path / folder)
+        for words in (("init", "other", "--data", folder), ("init", f"{folder}/other", "--data", "data")):
+            ended = layermem(*words)
+            assert ended.code == 2 and "has a control character in its name, or bytes that are not" in ended.err
+        assert not (tmp_path / "other").exists() and not (tmp_path / folder / "other").exists()
+        (tmp_path / folder).rename(tmp_path / "d")
+
+
+def test_names_with_quotes_and_backslashes_are_those_of_the_prototxt(layermem, data, tmp_path):
+    folder = 'a"b\\n c\\'
+    (tmp_path / "data").rename(tmp_path / folder)
+    assert layermem("init", f"{folder}/net", "--data", folder).code == 0
+    assert layermem("train", "--solver", f"{folder}/net/solver.prototxt", "--iterations", 1).code == 0
+    assert (tmp_path / folder / "net" / "snapshot_iter_1.caffemodel").exists()
 
 
 def test_test_batches_have_every_image_once():

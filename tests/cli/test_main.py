@@ -141,6 +141,15 @@ def test_an_output_that_fills_the_disk_is_one_sentence():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan", "--help"]])
+def test_a_help_that_cannot_be_written_is_an_error(words):
+    words = [sys.executable, "-m", "layermem", *words]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2 and "cannot write the output: No space left on device" in ended.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
 @pytest.mark.parametrize("net", [NET, "none.prototxt"])
 def test_on_a_full_disk_of_standard_error_the_exit_code_is_the_same(net):
     with open("/dev/full", "w") as full:

@@ -41,6 +41,14 @@ def test_times_are_read_or_measured_and_are_saved_where_they_are_measured(layerm
     assert ended.code == 2 and said in ended.sentence
 
 
+@pytest.mark.parametrize("verb", ["plan", "compare", "train"])
+def test_times_are_not_written_over_another_output(layermem, tmp_path, verb):
+    path, plot = tmp_path / "a.csv", tmp_path / "a.html"
+    plot.symlink_to(path)
+    ended = layermem(verb, *(SOLVER if verb == "train" else NET), "--measure", "--save-costs", path, "--plot", plot)
+    assert ended.code == 2 and "is given for two outputs" in ended.sentence
+
+
 def test_a_budget_that_nothing_fits_is_refused_before_anything_runs(layermem, tmp_path):
     ended = layermem("plan", *NET, "--budget", "1KiB", "--measure", "--save-costs", tmp_path / "costs.csv")
     assert ended.code == 3 and not (tmp_path / "costs.csv").exists()

@@ -66,6 +66,22 @@ def test_an_empty_value_of_any_option_is_refused(words, what):
     assert verb.parse_args(["--log", "a b", "--set", "a="]).set == ["a="]
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [(["--save", "-"], "--save"), (["-o-"], "--output"), (["--weights", "a", "-"], "--weights"), (["-"], "NAME")],
+)
+def test_a_dash_is_no_file_and_the_names_of_standard_streams_are_said(words, what):
+    verb = parser_with(("--save", {}), ("--weights", {"nargs": "+"}))
+    verb.add_argument("-o", "--output")
+    verb.add_argument("name", metavar="NAME", nargs="?")
+    says = (
+        rf"^{what} cannot be '-'; give /dev/stdin or /dev/stdout for a standard stream, or \./- for a file of that name"
+    )
+    with pytest.raises(InputError, match=says):
+        verb.parse_args(words)
+    assert verb.parse_args(["./-", "--save", "./-"]).name == "./-"
+
+
 @pytest.mark.parametrize("text", ["\u0663", "1_0", "x"])
 def test_values_of_options_that_take_numbers_are_ascii_digits(text):
     verb = parser_with(("--batch", {"type": int}), ("--scale", {"type": float}))

@@ -293,6 +293,12 @@ def test_a_phase_is_refused_beside_a_solver(layermem):
         assert ended.code == 2 and "--phase needs --net; a solver has a train net" in ended.sentence
 
 
+def test_two_outputs_of_one_name_are_refused(layermem, tmp_path):
+    ended = layermem("plan", "--net", NET, "--save", tmp_path / "a.json", "--trace", f"{tmp_path}/./a.json")
+    assert ended.code == 2 and "a.json: is given for two outputs; give each a name" in ended.sentence
+    assert not ended.out and not (tmp_path / "a.json").exists()
+
+
 @pytest.mark.parametrize("option", ["--plot", "--trace", "--save", "--export-graph"])
 def test_a_folder_that_is_not_there_is_reported_before_any_planning(layermem, monkeypatch, option):
     monkeypatch.setattr("layermem.cli.plan.job_of", None)

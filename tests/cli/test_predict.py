@@ -72,6 +72,9 @@ def test_a_bad_image_is_said_and_the_others_are_predicted(predict):
     assert none == "layermem: none.png: no such file; give an existing image"
     values = json.loads(predict("a.png", "none.png", "--json").out)["items"]
     assert [*values[0]] == ["name", "top"] and values[1]["error"] == "none.png: no such file; give an existing image"
+    with open("long.txt", "w") as file:
+        file.write("x" * 100_000)
+    assert len(predict("long.txt").err) < 5000
     ended = predict("none.png", "a.png", "-o", "f.npz")
     assert ended.code == 2 and [*np.load("f.npz")["names"]] == ["a.png"]
     ended = predict("none.png", "-o", "g.npz")

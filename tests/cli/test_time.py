@@ -82,6 +82,13 @@ def test_a_file_that_has_no_costs_is_refused_in_a_sentence(layermem, path):
     assert ended.code == 2 and "cost file" in ended.sentence
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# LeNet\n"])
+def test_a_file_without_a_row_is_no_cost_file(layermem, tmp_path, text):
+    (tmp_path / "costs.csv").write_text(text)
+    ended = layermem("plan", "--net", NET, "--costs", tmp_path / "costs.csv")
+    assert ended.code == 2 and "costs.csv: has no costs; make it with `layermem time`" in ended.sentence
+
+
 def test_costs_say_what_they_were_measured_with_and_are_refused_for_another_step_or_device(layermem, tmp_path):
     path, words = tmp_path / "costs.csv", ("--net", NET, "--batch", "4")
     assert layermem("time", *words, "--iterations", "1", "--out", path).code == 0

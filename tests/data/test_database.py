@@ -41,6 +41,12 @@ def test_the_kinds_are_those_of_the_modules_and_the_default_is_the_first():
         database_kind("papyrus")
 
 
+def test_a_link_to_itself_is_no_database(kind, tmp_path):
+    (tmp_path / "db").symlink_to("db")
+    with pytest.raises(InputError, match=rf"db: is not an? {kind.kind}"):
+        kind(tmp_path / "db", labels=False)
+
+
 def test_its_files_show_its_kind_whatever_is_stated(kind, folder):
     assert is_database(folder) and all(kind_at(folder, name) is kind for name in NAMES)
     assert not is_database(folder.parent) and kind_at(folder.parent, kind.kind.upper()) is kind

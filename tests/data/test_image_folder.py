@@ -8,11 +8,12 @@ import pytest
 
 from layermem.data.database import open_database
 from layermem.data.databases import ImageOptions
-from layermem.data.dataset_check import find_sets
+from layermem.data.dataset_check import find_sets, read_class_names
 from layermem.data.image_folder import class_images, set_folders, split_images, write_dataset
 from layermem.data.list_source import read_rows
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
+from layermem.report.predictions import read_labels
 from tests.images import CLASSES, write_shapes
 
 
@@ -76,7 +77,7 @@ def test_an_impossible_data_set_is_refused_and_leaves_nothing(photos, tmp_path):
     def refuse(says, share=0.2):
         with pytest.raises(InputError) as refused:
             write_dataset(photos, tmp_path / "out", ImageOptions(), share=share, seed=0)
-        assert says in str(refused.value) and ".out.part" not in str(refused.value)
+        assert says in str(refused.value) and ".aside" not in str(refused.value)
         assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
     (photos / "cross" / "01.png").write_bytes(b"text")
@@ -122,9 +123,17 @@ def test_a_class_called_train_is_a_class(photos, tmp_path):
     assert not set_folders(photos) and not set_folders(tmp_path / "none")
 
 
-def test_a_name_that_is_not_utf_8_is_refused_since_a_list_cannot_hold_it(tmp_path):
-    write_shapes(tmp_path / "photos", 3)
-    name = sorted((tmp_path / "photos").iterdir())[0]
-    name.rename(name.with_name(os.fsdecode(b"x\xff")))
-    with pytest.raises(InputError, match="has a name that a list cannot hold; rename it in UTF-8"):
-        write_dataset(tmp_path / "photos", tmp_path / "set", ImageOptions(), share=0, seed=0)
+def test_names_may_be_of_any_bytes_without_line_ends(photos, tmp_path):
+    name = os.fsdecode(b"x\xff\r \xc3\xa9")
+    (photos / "cross").rename(photos / name)
+    for path in (photos / name).iterdir():
+        path.rename(path.with_name(f"{name}{path.name}"))
+    made = write_dataset(photos, tmp_path / "out", ImageOptions(), share=0.2, seed=0)
+    names = read_class_names(tmp_path / "out" / "labels.txt")
+    assert names == [*made.classes] == [*(each for each in CLASSES if each != "cross"), name]
+    assert [each.name for each in read_labels(tmp_path / "out" / "labels.txt")] == names
+    listed = [row.name for row in read_rows(tmp_path / "out" / "train.txt", 1)]
+    assert all((tmp_path / "out" / each).is_file() for each in listed) and any(name in each for each in listed)
+    (photos / name).rename(photos / "a\nb")
+    with pytest.raises(InputError, match="has a name that a list cannot hold; rename it without line ends"):
+        write_dataset(photos, tmp_path / "set", ImageOptions(), share=0, seed=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -177,6 +178,33 @@ def test_abort_ends_the_job_with_its_exit_code(mpiexec):
     ended = mpiexec("abort")
     assert ended.returncode == 4, (ended.returncode, ended.stderr)
     assert "done" not in ended.stdout
+
+
+HALF = """
+import os, time
+from layermem.distributed.mpi import connect
+if "0" in (os.environ.get("PMI_RANK"), os.environ.get("OMPI_COMM_WORLD_RANK")):
+    print("here", flush=True)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        os._exit(130)
+connect()
+"""
+
+
+def test_an_interrupt_ends_a_rank_that_waits_for_one_that_has_ended_at_its_start(mpiexec):
+    command = [MPIEXEC, "-n", "2", sys.executable, "-c", HALF]
+    environ = {**UNLAUNCHED, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, text=True)
+    assert process.stdout.readline() == "here\n"
+    time.sleep(2)  # the other rank is in MPI_Init
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=20)
+    finally:
+        process.send_signal(signal.SIGINT)  # ends all, if they wait
+    assert process.returncode in (130, signal.SIGINT)
 
 
 def test_a_rank_that_ends_without_closing_ends_the_job(mpiexec):

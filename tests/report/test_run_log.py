@@ -118,9 +118,12 @@ def test_a_csv_file_that_an_editor_gave_other_line_ends_is_appended_to(tmp_path)
         open_log(str(path), ("train/other",))
 
 
-def test_a_folder_and_a_missing_folder_are_refused(tmp_path):
+def test_a_folder_and_one_that_is_missing_or_takes_no_files_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.csv").mkdir()
     with pytest.raises(InputError, match="is a folder"):
         check_log(str(tmp_path / "a.csv"))
     with pytest.raises(InputError, match="there is no folder"):
         check_log(str(tmp_path / "none" / "a.csv"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="is not a writable folder; use another path"):
+        check_log(str(tmp_path / "b.csv"))

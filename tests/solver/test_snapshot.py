@@ -12,6 +12,8 @@ from layermem.errors import BudgetError, InputError
 from layermem.interactive.solver import Solver
 from layermem.proto.schema import NetParameter, SolverState
 from layermem.proto.weights import read_weights
+from layermem.report.events import Finished
+from layermem.utils.files import aside_stem
 from tests.nets import DATA, LOSS, solver_file
 from tests.solver.snapshots import EVERY, equal, trained
 
@@ -146,6 +148,52 @@ def test_folders_of_the_prefix_are_made_with_the_first_snapshot_and_not_before(t
         assert not (tmp_path / "new").exists()
         solver.step(1)
     assert (tmp_path / "new" / "deep" / "run_iter_1.solverstate").exists()
+
+
+@pytest.mark.parametrize("name", ["run_iter_3.caffemodel", "run_iter_7.solverstate.json", "run_best.caffemodel"])
+def test_what_is_in_the_way_of_a_future_snapshot_is_refused_before_the_run(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match=rf"{name}: cannot be written: Is a directory; use another path"):
+        Solver(solver_file("chain", tmp_path, snapshot=7), device="reference")
+    Solver(solver_file("chain", tmp_path), device="reference").close()  # writes no snapshots
+    Solver(solver_file("chain", tmp_path, snapshot=7, snapshot_prefix="ru"), device="reference").close()
+
+
+def test_the_longest_prefix_writes_snapshots_and_removes_what_killed_runs_left(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    prefix = "p" * (255 - len("_iter_2147483647.solverstate.h5.json"))
+    file = solver_file("chain", tmp_path, snapshot=1, snapshot_prefix=str(tmp_path / prefix))
+    (tmp_path / f".{aside_stem(f'{prefix}_iter_3.caffemodel')}.{process.pid}-0.aside").touch()
+    with Solver(file, device="reference") as solver:
+        assert not [*tmp_path.glob("*.aside")]
+        solver.step(1)
+    ends = {path.name.removeprefix(prefix) for path in tmp_path.iterdir() if path.name.startswith("p")}
+    assert ends == {"_iter_1.caffemodel", "_iter_1.solverstate", "_iter_1.solverstate.json"}
+
+
+def test_a_second_run_with_the_prefix_of_one_that_goes_on_is_refused(tmp_path):
+    file = solver_file("chain", tmp_path, snapshot=1)
+    with Solver(file, device="reference") as one, Solver(file, device="reference") as two:
+        refusals = []
+
+        def start_another(event):
+            if isinstance(event, Finished):
+                return
+            with pytest.raises(InputError) as refused:
+                two.solve()
+            refusals.append(str(refused.value))
+
+        one.log = start_another
+        one.solve()
+        assert two.iteration == 0
+        assert {*refusals} == {
+            f"{tmp_path}/run: is the snapshot_prefix of a run that goes on, and snapshots of two runs would mix; give "
+            "this one another (--set snapshot_prefix=...), or wait for the other"
+        }
+        two.solve()
+        assert two.iteration == one.iteration
+    assert not [*tmp_path.glob(".*")]
 
 
 def test_a_run_removes_what_killed_runs_of_its_prefix_left(tmp_path):

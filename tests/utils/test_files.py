@@ -11,7 +11,7 @@ import time
 import pytest
 
 from layermem.errors import InputError
-from layermem.utils.files import write_atomically, write_together
+from layermem.utils.files import aside_stem, check_output, write_atomically, write_together
 
 
 def names(folder):
@@ -64,6 +64,42 @@ def test_a_folder_that_is_missing_or_in_the_way_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
         write_atomically(tmp_path / "folder", b"")
     assert names(tmp_path) == ["folder"]
+
+
+def test_what_is_in_the_way_of_a_file_is_found_before_any_work(tmp_path, monkeypatch):
+    check_output(None)
+    check_output(tmp_path / "new")
+    for name in ("folder", "others"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "others" / "file").touch()
+    (tmp_path / "others").chmod(0o1777)
+    os.mkfifo(tmp_path / "pipe")
+    check_output(tmp_path / "pipe")
+    for path, what in {"no/x": "there is no folder", "folder": "Is a directory", "loop": "Too many levels"}.items():
+        with pytest.raises(InputError, match=rf"{path}: cannot be written: {what}.*; (create|use)"):
+            check_output(tmp_path / path)
+    (tmp_path / "link").symlink_to("new")
+    with pytest.raises(InputError, match="link: is given for two outputs; give each a name of its own"):
+        check_output(tmp_path / "new", None, tmp_path / "link")
+    check_output(tmp_path / "pipe", "/dev/null", tmp_path / "pipe", "/dev/null")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # another user, in a folder such as /tmp
+    check_output(tmp_path / "others" / "new")
+    with pytest.raises(InputError, match="file: cannot be written: Operation not permitted"):
+        check_output(tmp_path / "others" / "file")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match=r"cannot be written: '.*' is not a writable folder; use another path"):
+        check_output(tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "\udcff" * 240, "é" * 127])
+def test_a_name_may_have_all_the_bytes_that_the_system_allows(tmp_path, name):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    orphan = tmp_path / f".{aside_stem(name)}.{process.pid}-999999.aside"
+    orphan.touch()
+    write_together([(tmp_path / name, b"1"), (tmp_path / f"{name[:-1]}!", b"2")])
+    assert (tmp_path / name).read_bytes() == b"1" and len(names(tmp_path)) == 2 and not orphan.exists()
 
 
 def test_a_full_disk_is_an_input_error_that_leaves_nothing(tmp_path):

@@ -15,7 +15,7 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path):
     for replace in (False, True):
         with folder_aside(tmp_path / "new" / "db", replace=replace) as aside:
             (aside / "file").write_text(str(replace))
-            assert [path.name for path in aside.parent.iterdir() if path != tmp_path / "new" / "db"] == [".db.part"]
+            assert [path for path in aside.parent.iterdir() if path != tmp_path / "new" / "db"] == [aside]
         assert (tmp_path / "new" / "db" / "file").read_text() == str(replace)
         assert [path.name for path in (tmp_path / "new").iterdir()] == ["db"]
     with pytest.raises(InputError, match="db: exists already"), folder_aside(tmp_path / "new" / "db"):
@@ -24,10 +24,23 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
 def test_an_error_leaves_nothing(tmp_path, error):
-    (tmp_path / ".db.part").mkdir()  # of a killed process
+    (tmp_path / ".db.4194305-0.aside" / "inner").mkdir(parents=True)  # of a killed process
     with pytest.raises(InputError if isinstance(error, OSError) else type(error)), folder_aside(tmp_path / "db"):
         raise error
     assert not [*tmp_path.iterdir()]
+
+
+def test_two_that_make_one_folder_do_not_disturb_each_other(tmp_path):
+    name = "d" * 255  # the longest that a folder can have
+    with (
+        pytest.raises(InputError, match="cannot be written: Directory not empty"),
+        folder_aside(tmp_path / name) as one,
+    ):
+        (one / "file").write_text("one")
+        with folder_aside(tmp_path / name) as two:
+            (two / "file").write_text("two")
+        assert (one / "file").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name / "file").read_text() == "two"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

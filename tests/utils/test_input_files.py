@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from layermem.data.hdf5_source import read_file_list
-from layermem.data.list_source import ImageListSource, read_rows
+from layermem.data.list_source import CaffeRows, ImageListSource, read_rows
 from layermem.data.transform import read_mean
 from layermem.errors import InputError
 from layermem.integrations.graph_files.text_format import read_graph
@@ -142,6 +142,17 @@ def test_lists_hold_names_of_any_bytes_and_may_be_utf_8_with_a_mark(tmp_path):
     assert read_file_list(path) == [tmp_path / "日本.h5"]
 
 
+def test_lines_may_end_as_on_old_macs(tmp_path):
+    path = tmp_path / "list"
+    for ends, raw in (("LF", b"a b 1\nc 0\n"), ("CRLF", b"a b 1\r\nc 0\r\n"), ("CR", b"a b 1\rc 0\r")):
+        path.write_bytes(raw)
+        assert read_lines(path, what="list") == ["a b 1", "c 0", ""], ends
+        assert [*read_rows(path, 1)] == [("a b", ["1"], 1), ("c", ["0"], 2)], ends
+        assert [*read_rows(path, 1, form=CaffeRows)] == [("a b", ["1"], 1), ("c", ["0"], 2)], ends
+    path.write_bytes(b"a\rb\nc")  # a name with a CR
+    assert read_lines(path, what="list") == ["a\rb", "c"]
+
+
 def test_names_that_the_system_does_not_allow_do_not_exist(tmp_path):
     for name in ("x" * 300, "a\0b", "d/" * 3000):
         with pytest.raises(InputError, match="there is no '"):
@@ -149,12 +160,12 @@ def test_names_that_the_system_does_not_allow_do_not_exist(tmp_path):
     assert hints_beside(tmp_path / ("x" * 252)).keep == ()
 
 
-@pytest.mark.parametrize("prefix", ["x" * 230, "out/" + "é" * 120, "a" * 250 + "/run", "d/" * 2040 + "run", "a\0b"])
+@pytest.mark.parametrize("prefix", ["x" * 230, "out/" + "é" * 120, "a" * 256 + "/run", "d/" * 2040 + "run", "a\0b"])
 def test_a_snapshot_prefix_that_no_file_can_have_is_refused_before_training(prefix, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"snapshot_prefix .*(shorten|remove) it"):
         check_prefix(prefix)
-    check_prefix("x" * 190)
+    check_prefix("x" * 219)
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path):

@@ -80,10 +80,22 @@ class Glog(Log):
         on_stderr = self.values["alsologtostderr"] or self.values["logtostderr"]
         stderr = [self.stream] if on_stderr or number >= int(self.values["stderrthreshold"]) else []
         for target in (*stderr, *(file for least, file in self._files if number >= least)):
-            for line in in_words_of_caffe(text).split("\n"):
-                prefix = f"{severity}{self.prefix(place)}" if self.values["log_prefix"] else ""
-                target.write(f"{prefix}{printable(line)}\n")
-            target.flush()
+            try:
+                for line in in_words_of_caffe(text).split("\n") if not target.closed else ():
+                    prefix = f"{severity}{self.prefix(place)}" if self.values["log_prefix"] else ""
+                    target.write(f"{prefix}{printable(line)}\n")
+                    target.flush()
+            except OSError as error:
+                if target is self.stream:
+                    raise
+                self._lose(target, error)
+
+    def _lose(self, file: TextIO, error: OSError) -> None:
+        """Say that a file cannot be written, and go on without it, as glog does."""
+        self._files = [each for each in self._files if each[1] is not file]
+        with suppress(OSError):
+            file.close()
+        self.write(f"Could not write to logging file: {file.name}: {error.strerror}", severity="E")
 
     def close(self) -> None:
         for _, file in self._files:

@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 
 from layermem.integrations.page.columns import pack
-from layermem.utils.files import check_ending, check_folder
+from layermem.utils.files import check_ending, check_output
 
 STYLES = ("uplot.min.css", "page.css")
 SCRIPTS = (
@@ -51,7 +51,7 @@ def page_html(data: Mapping[str, object], *, live: bool = False) -> bytes:
 def check_page(path: str) -> None:
     """Raise InputError, before any work, for a page that cannot be written."""
     check_ending(path, (".html",), "a page")
-    check_folder(path)
+    check_output(path)
 
 
 def _asset(name: str) -> str:

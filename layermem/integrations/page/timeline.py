@@ -16,7 +16,7 @@ from layermem.integrations.page.strategies import compared_page
 from layermem.report.comparison import Trade
 from layermem.report.plan_report import PlanReport
 from layermem.report.timeline_picture import Points, arena_picture, memory_picture
-from layermem.utils.files import check_ending, check_folder, write_atomically
+from layermem.utils.files import check_ending, check_output, write_atomically
 
 ENDINGS = (".png", ".svg", ".pdf", ".html")
 
@@ -49,7 +49,7 @@ def draw_memory(
 def check_plot(path: str) -> None:
     """Raise InputError, before any work, for a plot that cannot be drawn."""
     check_ending(path, ENDINGS, "a plot")
-    check_folder(path)
+    check_output(path)
     if not is_page(path) and find_spec("matplotlib") is None:
         what = "needs matplotlib; give a name that ends in .html, which needs nothing, or pip install 'layermem[plot]'"
         raise InputError(what, path=path)

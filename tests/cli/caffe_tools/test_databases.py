@@ -48,6 +48,11 @@ def test_images_are_the_records_of_caffes_tool_and_unreadable_ones_are_left_out(
     assert records(tmp_path / "db") == [(b"00000000_a.png", raw(30, 3)), (b"00000002_b c.png", raw(31, 0))]
 
 
+def test_a_dash_is_no_file_of_a_program(caffe, images, tmp_path):
+    run = caffe("compute_image_mean", tmp_path / "db", "-")
+    assert run.code == 134 and "a file cannot be '-'; give /dev/stdin or /dev/stdout" in run.text
+
+
 def test_the_root_is_text_before_each_path(caffe, images, tmp_path):
     (tmp_path / "list.txt").write_text("/a.png 3\n")
     for number, root in enumerate((str(images), f"{images}/")):

@@ -2,6 +2,7 @@
 
 import io
 import re
+import resource
 import sys
 
 import pytest
@@ -84,6 +85,23 @@ def test_a_folder_that_is_not_there_is_said_and_the_run_goes_on(tmp_path):
     first, *rest = written(log_dir=str(tmp_path / "absent"))
     assert first.startswith("E") and "Could not create logging file: " in first and len(rest) == 4
     assert not (tmp_path / "absent").exists()
+
+
+def test_a_full_disk_of_the_files_is_said_once_for_each_and_the_run_goes_on(tmp_path):
+    stream = io.StringIO()
+    log = Glog("caffe", values_of(log_dir=str(tmp_path)), stream)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        for severity in "IEI":
+            log.write("text", "caffe.cpp:3", severity)
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    lines = stream.getvalue().splitlines()
+    assert [line[0] for line in lines if line.endswith("text")] == ["I", "E", "I"]
+    lost = [line for line in lines if "Could not write to logging file" in line]
+    assert len(lost) == 3 and all(line.endswith(": File too large") for line in lost)
 
 
 def test_what_is_printed_becomes_lines_of_the_log():
