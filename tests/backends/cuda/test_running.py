@@ -205,17 +205,17 @@ def test_garbage_waits_until_a_step_is_captured(lenet):
 RELEASED = """
 import gc, sys
 from collections import Counter
-from layermem.backends.cuda.driver.graph import Library
+from layermem.backends.cuda.driver.graph import DriverLibrary
 from layermem.backends.base import get_device
 from layermem.interactive.solver import Solver
 
-called, call = Counter(), Library.__call__
+called, call = Counter(), DriverLibrary.__call__
 
 def counted(self, name, *arguments):
     called[name] += 1
     call(self, name, *arguments)
 
-Library.__call__ = counted
+DriverLibrary.__call__ = counted
 with Solver(sys.argv[1], device=get_device("cuda", graph=True)) as solver:
     solver.step(4)
 del solver

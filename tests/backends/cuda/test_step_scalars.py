@@ -65,12 +65,12 @@ from collections import Counter
 from pathlib import Path
 from layermem.backends.base import get_device
 from layermem.backends.cuda.driver.context import pycuda
-from layermem.backends.cuda.driver.graph import Library
+from layermem.backends.cuda.driver.graph import DriverLibrary
 from layermem.backends.cuda.driver.step_scalars import StreamScalars
 from layermem.interactive.solver import Solver
 from tests.nets import NETS, solver_file
 
-steps, entered, written = [], Library.__call__, StreamScalars._write
+steps, entered, written = [], DriverLibrary.__call__, StreamScalars._write
 
 def counted(self, name, *arguments):
     steps[-1][name] += 1
@@ -80,7 +80,7 @@ def counted_write(self, context):
     steps[-1]["written"] += 1
     written(self, context)
 
-Library.__call__, StreamScalars._write = counted, counted_write
+DriverLibrary.__call__, StreamScalars._write = counted, counted_write
 net, rule, graph = sys.argv[1:]
 fields = {"type": rule, "base_lr": 0.002, "lr_policy": "exp", "gamma": 0.9, "test_iter": None, "test_interval": None}
 with tempfile.TemporaryDirectory() as folder:
