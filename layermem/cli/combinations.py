@@ -113,6 +113,6 @@ def _check_fit(given: dict[str, object]) -> None:
     if given.get("grow") and given.get("costs"):
         raise InputError("--costs are of one size, and fit tries many; give --measure, or leave it out")
     if given.get("grow") == "batch" and given.get("batch") is not None:
-        raise InputError("--batch has no effect where the batch grows; leave it out, or give --max")
+        raise InputError("--batch has no effect where the batch grows; leave it out (--max N is the largest to try)")
     if given.get("grow") == "depth" and given.get("phase") is not None:
         raise InputError("--phase has no effect where the depth grows, in training; leave it out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from layermem.cli.options import Options, device_of, print_warnings
+from layermem.cli.options import TIMES, Options, device_of, print_warnings, titled
 from layermem.utils.files import write_atomically
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_measure(parser: Options, *, keeps: bool = True) -> None:
+    parser = titled(parser, TIMES)
     help = "run some steps on the device, within the budget, and plan with the times of their ops"
     if not keeps:
         parser.add_argument("--measure", action="store_true", help=help)
@@ -21,8 +22,8 @@ def add_measure(parser: Options, *, keeps: bool = True) -> None:
         "--measure",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help=f"{help}. On cuda, `train` does so once for a GPU and a step, and plans use what is kept (`layermem docs "
-        "gpus`): --no-measure turns that off",
+        help=f"{help}. On cuda, `train` measures once for each GPU and step, and later plans use these times "
+        "(`layermem docs gpus`): --no-measure turns that off",
     )
     parser.add_argument("--save-costs", metavar="costs.csv", help="write the times of --measure to a file, for --costs")
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 1024  # each op waits for all threads: with far more threads than cores a step never ends
 Options: TypeAlias = "argparse._ActionsContainer"  # a parser, or a group of its options
+# Titles of groups of options.
+NETS, DEVICE, TIMES, MEMORY = "nets and data", "device", "times of ops", "memory"
 COSTS_HELP = "measured times of this very step, from `layermem time` (default: a model of the device)"
 DEVICE_OPTIONS = (
     ("index", "-gpu", "index", "cuda"),
@@ -49,6 +51,14 @@ def strategies_text() -> str:
     return "strategies:\n" + "".join(f"{line}\n" for line in lines)
 
 
+def titled(parser: Options, title: str) -> Options:
+    """Return the group of options with this title, made at its first use; a group takes all options itself."""
+    if isinstance(parser, argparse._ArgumentGroup):
+        return parser
+    known = (group for group in parser._action_groups if group.title == title)
+    return next(known, None) or parser.add_argument_group(title)
+
+
 def add_net_or_solver(parser: Options, *, required: bool = True) -> None:
     """Add --net and --solver, which exclude each other, and the options that determine shapes and costs."""
     add_nets(parser, required=required)
@@ -67,11 +77,12 @@ def add_nets(parser: Options, *, required: bool = True) -> None:
 
 
 def add_costs(parser: Options) -> None:
-    parser.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
+    titled(parser, TIMES).add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
 
 
 def add_device(parser: Options) -> None:
     """Add --device and --precision."""
+    parser = titled(parser, DEVICE)
     parser.add_argument("--device", metavar="D", help="reference, cpu or cuda (default: cpu)")
     parser.add_argument(
         "--precision", metavar="P", help="matrix products on cuda in fp32, fp32x3, tf32 or bf16 (default: fp32)"
@@ -80,7 +91,7 @@ def add_device(parser: Options) -> None:
 
 def add_storage(parser: Options) -> None:
     """Add --storage."""
-    parser.add_argument(
+    titled(parser, DEVICE).add_argument(
         "--storage",
         metavar="S",
         help="activations and their gradients are stored in fp32, or in the 16 bits of bf16 or fp16; parameters, sums "
@@ -90,7 +101,7 @@ def add_storage(parser: Options) -> None:
 
 def add_gpu(parser: Options) -> None:
     """Add --card."""
-    parser.add_argument(
+    titled(parser, DEVICE).add_argument(
         "--card",
         metavar="NAME",
         dest="gpu",
@@ -116,24 +127,26 @@ def free_line(arguments: argparse.Namespace, budget_bytes: int | None) -> str:
 
 
 def _add_phase(parser: Options) -> None:
-    parser.add_argument("--phase", choices=("TRAIN", "TEST"), type=str.upper, help="phase of --net (default: TRAIN)")
+    titled(parser, NETS).add_argument(
+        "--phase", choices=("TRAIN", "TEST"), type=str.upper, help="phase of --net (default: TRAIN)"
+    )
 
 
 def _add_shapes(parser: Options) -> None:
-    parser.add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
+    titled(parser, NETS).add_argument("--batch", metavar="N", type=int, help="batch size, instead of the net's own")
     add_input(parser)
     add_net_state(parser)
     add_allow_python(parser)
 
 
 def add_allow_python(parser: Options) -> None:
-    parser.add_argument(
+    titled(parser, NETS).add_argument(
         "--allow-python", action="store_true", help="import and run the classes of Python layers, with your permissions"
     )
 
 
 def add_input(parser: Options) -> None:
-    parser.add_argument(
+    titled(parser, NETS).add_argument(
         "--input",
         metavar="NAME=N,C,H,W",
         action="append",
@@ -143,7 +156,7 @@ def add_input(parser: Options) -> None:
 
 
 def add_data(parser: Options) -> None:
-    parser.add_argument(
+    titled(parser, NETS).add_argument(
         "--data",
         metavar="D",
         help="instead of the data that the nets of a solver name: noise, noise:SEED, or arrays by names of tops in an "
@@ -171,6 +184,7 @@ def weight_files(arguments: argparse.Namespace) -> list[str]:
 
 def add_net_state(parser: Options) -> None:
     """Add --stage and --level, the rest of Caffe's NetState."""
+    parser = titled(parser, NETS)
     parser.add_argument(
         "--stage", metavar="S", action="append", default=[], help="NetState stages to turn on; separate with commas"
     )
@@ -178,11 +192,14 @@ def add_net_state(parser: Options) -> None:
 
 
 def add_threads(parser: Options) -> None:
-    parser.add_argument("--threads", metavar="N", type=int, help="threads of the cpu device (default: all cores)")
+    titled(parser, DEVICE).add_argument(
+        "--threads", metavar="N", type=int, help="threads of the cpu device (default: all cores)"
+    )
 
 
 def add_budget(parser: Options) -> None:
     """Add --budget, --host-budget, --spill, --slices, --split-weights, and the hints for strategies."""
+    parser = titled(parser, MEMORY)
     parser.add_argument(
         "-b",
         "--budget",
@@ -244,13 +261,13 @@ def add_ranks(parser: Options) -> None:
 
 
 def add_strategy(parser: Options) -> None:
-    parser.add_argument(
+    titled(parser, MEMORY).add_argument(
         "--strategy", metavar="S", help="one of those below (default: auto under a budget, else liveness)"
     )
 
 
 def add_strategies(parser: Options) -> None:
-    parser.add_argument(
+    titled(parser, MEMORY).add_argument(
         "--strategies", metavar="A,B", help="which of those below, or `all` (default: all but recompute-exact)"
     )
 
@@ -366,7 +383,7 @@ def job_of(arguments: argparse.Namespace) -> Job:
 
 
 def make_job(arguments: argparse.Namespace, options: NetOptions, step: StepOptions) -> Job:
-    """Return the job of --net or --solver with these options, without slices."""
+    """Return the job of --net or --solver with these options."""
     from layermem.interactive import jobs
 
     if arguments.solver:

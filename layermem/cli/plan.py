@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from layermem.cli.measuring import add_measure, measured_job
 from layermem.cli.options import (
+    MEMORY,
     add_budget,
     add_data,
     add_gpu,
@@ -23,6 +24,7 @@ from layermem.cli.options import (
     print_json,
     solver_file,
     strategies_text,
+    titled,
 )
 from layermem.cli.parser import Verbs, add_verb
 from layermem.utils.files import check_name, check_output, write_atomically
@@ -73,8 +75,9 @@ def add_verbs(verbs: Verbs) -> None:
     out.add_argument("--minimum", action="store_true", help="the smallest budget that the strategy fits: a search")
     out.add_argument("--schedule", action="store_true", help="every instruction of the step, with offsets")
     out.add_argument("--save", metavar="P.json", help="write the plan to a file, for --load")
-    out.add_argument("--load", metavar="P.json", help="use a saved plan instead of a strategy")
-    out.add_argument(
+    given = titled(parser, MEMORY)
+    given.add_argument("--load", metavar="P.json", help="use a saved plan instead of a strategy")
+    given.add_argument(
         "--import-schedule",
         metavar="S.txt",
         help="use a schedule of another program, for the graph file that --export-graph writes, instead of a strategy",

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from layermem.cli.launch import start_ranks, starts_ranks, threads_per_rank
 from layermem.cli.measuring import add_measure, save_costs
 from layermem.cli.options import (
-    COSTS_HELP,
+    DEVICE,
+    MEMORY,
+    NETS,
     Options,
     add_allow_python,
     add_budget,
+    add_costs,
     add_data,
     add_device,
     add_input,
@@ -33,6 +36,7 @@ from layermem.cli.options import (
     solver_file,
     stages,
     strategies_text,
+    titled,
     weight_files,
 )
 from layermem.cli.parser import Verbs, add_verb
@@ -75,11 +79,13 @@ def add_verbs(verbs: Verbs) -> None:
     )
     train.add_argument("--solver", metavar="F", required=True, help="the solver prototxt")
     _add_run(train)
-    _add_data(train.add_argument_group("nets and data"))
-    _add_device(train.add_argument_group("device"))
+    _add_data(titled(train, NETS))
+    _add_device(titled(train, DEVICE))
     _add_start(train.add_argument_group("start"))
     add_run_outputs(train.add_argument_group("output"))
-    _add_memory(train.add_argument_group("memory"))
+    add_costs(train)
+    add_measure(train)
+    _add_memory(titled(train, MEMORY))
     _add_signals(train.add_argument_group("signals"))
     train.set_defaults(run=run_train)
 
@@ -140,8 +146,6 @@ def _add_memory(memory: Options) -> None:
     )
     add_strategy(memory)
     memory.add_argument("--load", metavar="P.json", help="use a plan that `layermem plan --save` wrote")
-    memory.add_argument("--costs", metavar="costs.csv", help=COSTS_HELP)
-    add_measure(memory)
 
 
 def _add_signals(signals: Options) -> None:

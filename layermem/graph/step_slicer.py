@@ -138,7 +138,8 @@ class StepSlicer:
         alone = self._of_one_machine[0]
         if self._storage.has(alone):
             return self.whole
-        return self._finished(alone, Storage(self.net, self._makers.step, self._device, self._choices))
+        storage = Storage(self.net, self._makers.step, self._device, self._choices)
+        return finished(alone, storage, self._device)
 
     @property
     def items(self) -> int:
@@ -174,11 +175,8 @@ class StepSlicer:
         step, *beside = graphs
         first_test = len(beside) - len(self._makers.tests)
         passes = zip(self._storages, beside[first_test:])
-        tests = (self._finished(graph, storage) for storage, graph in passes)
-        return self._finished(step, self._storage), *beside[:first_test], *tests
-
-    def _finished(self, graph: Graph, storage: Storage) -> Graph:
-        return validated(rewrite(validated(storage.of(validated(graph))), self._device))
+        tests = (finished(graph, storage, self._device) for storage, graph in passes)
+        return finished(step, self._storage, self._device), *beside[:first_test], *tests
 
     def _graphs(self, slices: Slices) -> tuple[Graph, ...]:
         def make(net: Net) -> Graph:
@@ -246,3 +244,8 @@ def _options(bands: Sequence[Bands]) -> str:
 
 def _layers(bands: Sequence[Bands]) -> list[str]:
     return [each.layer for each in bands]
+
+
+def finished(graph: Graph, storage: Storage, device: Device) -> Graph:
+    """`graph` with the device's storage and fusions."""
+    return validated(rewrite(validated(storage.of(validated(graph))), device))

@@ -69,7 +69,7 @@ def make_job(
     phase: str | None = None,
     data: Data = None,
 ) -> Job:
-    """Make the job of a net, or of a solver with its test nets, without slices; `data` replaces that of a solver's
+    """Make the job of a net, or of a solver with its test nets; `data` replaces that of a solver's
     nets, as in a run."""
     if (net is None) == (solver is None):
         raise InputError("give a net or a solver, and not both")

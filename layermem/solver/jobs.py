@@ -16,9 +16,8 @@ from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.graph.net import Net
 from layermem.graph.ops import Graph
-from layermem.graph.rewrite import rewrite
 from layermem.graph.sharing import check_shareable, shared_graphs
-from layermem.graph.step_slicer import GraphMakers, StepSlicer
+from layermem.graph.step_slicer import GraphMakers, StepSlicer, finished
 from layermem.graph.storage import Storage
 from layermem.graph.train import MOMENTUM, UpdateRule, forward_graph, train_graph, update_graph
 from layermem.planning.costs import Costs
@@ -147,7 +146,7 @@ def _job(nets: tuple[Net, ...], rule: UpdateRule, makers: MakersFor | None, rank
             return forward_graph(net, device, (*net.outputs, *options.copied) if options.copied else None)
 
         storage = Storage(net, forward, device, CHOICES)
-        graphs: tuple[Graph, ...] = (rewrite(storage.of(forward(net)), device),)
+        graphs: tuple[Graph, ...] = (finished(forward(net), storage, device),)
     else:
         graphs = (slicer.whole, *slicer.beside)
     costs.check(graphs[0] if slicer is None else slicer.of_one_machine, title_of(net))
