@@ -39,7 +39,7 @@ FILE_LIMIT_BYTES = 2**23  # bytes of a file
 TEXT_LIMIT_BYTES = 2**25  # bytes of its text, half of them for plans
 FOLDER_LIMIT_BYTES = 2**26  # bytes of all files; beyond it the oldest are removed
 PACKAGES = ("graph", "planning", "schedule")  # whose sources determine plans, with the native module
-FASTER = 1.0002  # times a kept plan's seconds: it replaces a plan that takes longer
+FASTER_RATIO = 1.0002  # times a kept plan's seconds: it replaces a plan that takes longer
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class KeptPlans:
         seconds = inf
         if found.refusal is None and found.budget_bytes is not None:
             self.add(found.budget_bytes, found.program, is_answer=is_answer)
-            seconds = found.program.seconds / FASTER
+            seconds = found.program.seconds / FASTER_RATIO
         return self._placed(attempt, seconds) or found
 
     def _placed(self, attempt: Attempt, seconds: float = inf) -> Attempt | None:

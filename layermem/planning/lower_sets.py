@@ -136,7 +136,7 @@ class LowerSetPlanner:
             return True
         if nbytes <= self.least_bytes:
             return False
-        most_of_model = ceil((nbytes - self.persistent_bytes) / SETTINGS.least_of_minimum) - 1
+        most_of_model = ceil((nbytes - self.persistent_bytes) / SETTINGS.least_minimum_ratio) - 1
         return self.native.may_fit(most_of_model, self._next_step_seconds(), self.family)
 
     def is_near_bound(self, nbytes: int) -> bool:
@@ -231,7 +231,7 @@ class LowerSetPlanner:
             if self.is_near_bound(fewest) or fewest <= near_least:
                 break
             goals = ["time"] if new_bytes < fewest else []
-            goals += ["memory"] if request <= SETTINGS.memory_slack * least.model_peak_bytes else []
+            goals += ["memory"] if request <= SETTINGS.memory_slack_ratio * least.model_peak_bytes else []
             chains = [self.solve(request, goal) for goal in goals]
             yield from (chain for chain in chains if chain is not None)
 
@@ -256,9 +256,9 @@ class LowerSetPlanner:
         """Bytes of the model from its minimum on, each with the fewest bytes that the plan of a new chain can need
         there: slightly less than the previous request."""
         before = least.model_peak_bytes
-        for slack in SETTINGS.slack:
+        for slack in SETTINGS.slack_ratios:
             request = int(least.model_peak_bytes * slack)
-            yield request, int(SETTINGS.least_of_model * before) + self.persistent_bytes
+            yield request, int(SETTINGS.least_model_ratio * before) + self.persistent_bytes
             before = request
 
     def _add_candidates(

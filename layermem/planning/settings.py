@@ -67,12 +67,12 @@ class Settings:
     groups: int = 200  # number of these groups
     most_sets: int = 20_000  # lower sets of the exact family
     request_tries: int = 8  # chains for decreasing bytes, until the plan of one fits
-    slack: tuple[float, ...] = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times the model's minimum: plans there may need less
-    memory_slack: float = 1.1  # the largest slack with objective "memory"
+    slack_ratios: tuple[float, ...] = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5)  # times its minimum: plans there may need less
+    memory_slack_ratio: float = 1.1  # the largest of these with objective "memory"
     near_bound_ratio: float = 1 + 1 / 256  # times the lower bound: fewer bytes are hardly possible
     near_least_ratio: float = 1 + 1 / 512  # times the model's least chain: plans hardly ever need less
-    least_of_minimum: float = 0.985  # of the model's minimum: no plan needs less
-    least_of_model: float = 0.97  # of the model's bytes of a chain: its plan hardly needs less
+    least_minimum_ratio: float = 0.985  # of the model's minimum: no plan needs less
+    least_model_ratio: float = 0.97  # of the model's bytes of a chain: its plan hardly needs less
     all_chains_step_seconds: float = 20.0  # limit of all questions to one planner, seldom reached
     one_chain_share: float = 0.5  # of the rest of this limit: the most that one question takes
 
@@ -90,7 +90,7 @@ class Settings:
     bottlenecks: int = 4  # at most so many ends of ranges from the input
     band_share: float = 0.25  # of the budget: limit of one band
     most_norms: int = 8  # BatchNorms in a range
-    least_behind: float = 0.1  # of all ops: a range that leaves fewer after it is nearly the whole step
+    least_behind_share: float = 0.1  # of all ops: a range that leaves fewer after it is nearly the whole step
 
     native: _native.SearchSettings = field(default_factory=_native.SearchSettings)
 

@@ -111,7 +111,7 @@ def _bottlenecks(graph: Graph, budget_bytes: int) -> list[Op]:
     for op, blobs, nbytes in _ends(graph):
         is_bottleneck = blobs == 1 and (not fewest or nbytes < fewest)
         fewest = nbytes if is_bottleneck else fewest
-        is_short = len(nodes) - bisect_right(nodes, op.node) >= SETTINGS.least_behind * len(nodes)
+        is_short = len(nodes) - bisect_right(nodes, op.node) >= SETTINGS.least_behind_share * len(nodes)
         if is_bottleneck and is_short and op.node >= max(largest, last_too_large):
             found.append(op)
     return found

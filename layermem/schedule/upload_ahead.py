@@ -61,12 +61,12 @@ def free_from(workspace: Residency, placed: Sequence[Residency], ticks: int) -> 
 
 
 class _Others(NamedTuple):
-    """Residencies by rising offset: their bytes [begin, end), and their ticks [first, last)."""
+    """Residencies by rising offset: their bytes [begin, end), and their ticks [begin_tick, end_tick)."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    last: npt.NDArray[np.int64]
+    begin_tick: npt.NDArray[np.int64]
+    end_tick: npt.NDArray[np.int64]
 
 
 def _by_offset(residencies: Iterable[Residency]) -> _Others:
@@ -76,7 +76,7 @@ def _by_offset(residencies: Iterable[Residency]) -> _Others:
 
 def _offset(workspace: Residency, others: _Others, tick: int, floor: int, peak_bytes: int) -> int | None:
     """The lowest offset from `floor` on that is free from `tick` on, and up to the end of `workspace`."""
-    nbytes, meets = aligned(workspace.nbytes), (others.last > tick) | (others.first < workspace.end)
+    nbytes, meets = aligned(workspace.nbytes), (others.end_tick > tick) | (others.begin_tick < workspace.end)
     # The end of the taken bytes up to each colliding residency: a gap lies between it and the next one's begin.
     taken = np.maximum.accumulate(np.concatenate(([floor], others.end[meets])))
     gaps = np.flatnonzero(taken[:-1] + nbytes <= others.begin[meets])

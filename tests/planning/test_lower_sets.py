@@ -96,7 +96,7 @@ def test_chains_that_are_left_out_near_the_minimum_have_hardly_a_smaller_plan(ne
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
     least = planner.native.minimum().model_peak_bytes
-    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack for goal in ("time", "memory"))
+    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack_ratios for goal in ("time", "memory"))
     plans = [planner.plan(chain, "", keep) for chain in chains if chain is not None for keep in (True, False)]
     fewest_bytes = min(map(job.arena.live_bytes, plans))
     assert job.arena.live_bytes(planner.min_memory_plan("", job.arena)) <= SETTINGS.near_least_ratio * fewest_bytes
@@ -106,8 +106,8 @@ def test_chains_that_are_left_out_near_the_minimum_have_hardly_a_smaller_plan(ne
 def test_a_planner_may_need_less_than_any_bytes_above_its_least(net):
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
-    least_of_model = planner.persistent_bytes + planner.native.minimum().model_peak_bytes
-    assert not planner.may_need_less(least_of_model // 2, job.arena)  # before any plan is made
+    least_model_ratio = planner.persistent_bytes + planner.native.minimum().model_peak_bytes
+    assert not planner.may_need_less(least_model_ratio // 2, job.arena)  # before any plan is made
     least = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
     assert planner.may_need_less(least + 1, job.arena) and not planner.may_need_less(least // 2, job.arena)
 
@@ -141,7 +141,7 @@ def test_a_plan_that_recomputes_least_near_the_minimum_is_found(net):
     job = job_of(build_net(f"prototxt/{net}/train_val.prototxt", "TRAIN", batch=8), device="reference")
     planner = LowerSetPlanner(job.graphs[0], job.costs, "extended", Hints())
     least = planner.native.minimum().model_peak_bytes
-    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack for goal in ("time", "memory"))
+    chains = (planner.solve(int(least * slack), goal) for slack in SETTINGS.slack_ratios for goal in ("time", "memory"))
     candidates = [planner._candidate(chain, job.arena, keep) for chain in chains if chain for keep in (True, False)]
     fewest_bytes = job.arena.live_bytes(planner.min_memory_plan("", job.arena))
     for budget_bytes in (fewest_bytes, int(1.02 * fewest_bytes), int(1.1 * fewest_bytes)):

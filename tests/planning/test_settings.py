@@ -56,12 +56,12 @@ OFF = {
     "groups": 1,
     "most_sets": 1,
     "request_tries": 0,
-    "slack": (),
-    "memory_slack": 0.0,
+    "slack_ratios": (),
+    "memory_slack_ratio": 0.0,
     "near_bound_ratio": inf,
     "near_least_ratio": inf,
-    "least_of_minimum": 1.0,
-    "least_of_model": 1.0,
+    "least_minimum_ratio": 1.0,
+    "least_model_ratio": 1.0,
     "all_chains_step_seconds": 0.0,
     "one_chain_share": 0.0,
 }
@@ -79,7 +79,7 @@ OF_SLICES_OFF = {
     "bottlenecks": 0,
     "band_share": 0.01,
     "most_norms": 0,
-    "least_behind": 0.0,
+    "least_behind_share": 0.0,
 }
 NATIVE_OFF = {
     "walk_halvings": 0,

@@ -238,7 +238,7 @@ class _Search:
             return requests
         # Without copies, a plan that recomputes less than the one for the budget does not fit.
         available_bytes = self.budget_bytes - self._lower_sets.persistent_bytes
-        return [request for request in requests if SETTINGS.least_of_model * request <= available_bytes]
+        return [request for request in requests if SETTINGS.least_model_ratio * request <= available_bytes]
 
     def _chain_within(self, request: int) -> _native.ChainReport | None:
         return self._lower_sets.solve(request, step_seconds=SETTINGS.chain_step_seconds)

@@ -2,7 +2,7 @@
 choice.
 
 The tile depends on shape, precision and GPU, and changes no bit: it is the fastest by `cycles` on the nominal GPU of
-the architecture (nominal_gpus.py).  The constants of that model (paces, L2_BYTES, BLOCK_CYCLES) were derived from the
+the architecture (nominal_gpus.py).  The constants of that model (paces, L2_RATE, BLOCK_CYCLES) were derived from the
 machine code of sm_90 and are not measured; the step `tiles` of tools/gpu_check.py measures every tile on a GPU and
 compares it with the chosen one.
 """
@@ -34,7 +34,7 @@ PAIRED_PIXELS = 2**14  # limit of a padded side of the images for kernels with 1
 
 # The nominal GPU of splits, which are the same on every GPU: an H200 at 1.755 GHz.
 SMS = H200.multiprocessors
-ROW_BYTES, L2_BYTES = 4 * DEPTH, H200.l2_bytes  # bytes of a row of a stage; bytes of the L2 cache per cycle
+ROW_BYTES, L2_RATE = 4 * DEPTH, H200.l2_rate  # bytes of a row of a stage; bytes of the L2 cache per cycle
 BLOCK_CYCLES = 2, 5  # cycles of a block outside of its stages: 2 for 5 elements of its tile
 MOST_IDLE = 1.5  # limit of columns per output in a patch's fp32 tiles; more products cost more than copies save
 
@@ -380,18 +380,18 @@ def is_large(problem: ConvProblem) -> bool:
     return any(side + 2 * pad >= PAIRED_PIXELS for side, pad in sides)
 
 
-def cycles(engine: GemmEngine, tile: GemmTile, matrices: tuple[int, int, int], depth: int, l2_bytes: int = 0) -> int:
+def cycles(engine: GemmEngine, tile: GemmTile, matrices: tuple[int, int, int], depth: int, l2_rate: int = 0) -> int:
     """Modelled cycles of a launch that computes `matrices` (rows, columns, number of matrices) over k in [0, depth):
     the maximum of the waves of its blocks, the last one partial, and of its reads from the L2 cache."""
     blocks, stages, paces = prod(grid_of(tile, *matrices)), ceil_div(depth, engine.depth), engine.paces[tile.name]
     ends = tile.m * tile.n * BLOCK_CYCLES[0] // BLOCK_CYCLES[1]
-    multiprocessors, l2_bytes = engine.gpu.multiprocessors, l2_bytes or engine.gpu.l2_bytes
+    multiprocessors, l2_rate = engine.gpu.multiprocessors, l2_rate or engine.gpu.l2_rate
     waves, rest = divmod(blocks, len(paces) * multiprocessors)
     pipeline = waves * (stages * paces[-1] + ends)
     if rest:
         pipeline += stages * paces[ceil_div(rest, multiprocessors) - 1] + ends
     rows, columns, _ = matrices
-    return max(pipeline, blocks * stages * (min(tile.m, rows) + min(tile.n, columns)) * ROW_BYTES // l2_bytes)
+    return max(pipeline, blocks * stages * (min(tile.m, rows) + min(tile.n, columns)) * ROW_BYTES // l2_rate)
 
 
 def by_time(

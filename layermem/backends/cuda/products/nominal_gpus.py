@@ -28,7 +28,7 @@ class NominalGpu(NamedTuple):
     reserved_bytes: int = 1 << 10
 
     @property
-    def l2_bytes(self) -> int:
+    def l2_rate(self) -> int:
         """Bytes per cycle that all multiprocessors together read from the L2 cache."""
         return self.l2 * self.multiprocessors
 

@@ -18,7 +18,7 @@ from layermem.backends.cuda.products.gemm_tiles import (
     DGRAD_SUMS_KERNEL,
     ENGINES,
     FPROP,
-    L2_BYTES,
+    L2_RATE,
     PACKED,
     PACKED_BF16,
     PRODUCTS,
@@ -118,7 +118,7 @@ class WarpgroupTile(NamedTuple):
         tiles = ceil_div(m, self.m) * ceil_div(n, self.n) * repeat
         waves, rest = divmod(tiles, self.blocks * SMS)
         pipeline = waves * self.pace + (self.pace * ceil_div(rest, SMS) // self.blocks if rest else 0)
-        return max(pipeline, tiles * (self.m + self.n) * ROW_BYTES // L2_BYTES)
+        return max(pipeline, tiles * (self.m + self.n) * ROW_BYTES // L2_RATE)
 
 
 WARPGROUP_TILES = (WarpgroupTile(256, 128, 1, 1460, 256), WarpgroupTile(128, 64, 2, 1120, 128))
