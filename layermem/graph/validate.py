@@ -6,7 +6,7 @@
     order    a buffer that an op reads was written by an earlier op, or outlives the step
     offer    covers ops of the graph, and touches buffers of the graph
 
-StepSlicer validates the result of each pass in tests only, since that takes as long as some passes.
+StepSlicer validates the result of each pass in tests only, because a validation takes as long as some passes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fastest program of a strategy within a budget, or the one that needs the least memory if none fits.
 
-A strategy counts live bytes.  When placed, its plan may need a few more; then a plan for fewer bytes is requested:
+A strategy counts live bytes.  If its plan needs more bytes when it is placed, a plan for fewer bytes is requested:
 
     first    budget - a step of the ladder, if that is less than 2 over             over: bytes above the budget
     then     budget - 2 over, - 4 over, - 8 over ...                                until a program fits
