@@ -19,7 +19,9 @@ from tests.op_case import OpCase, RecordCase
 
 RUNNABLE = [name for name, case in CASES.items() if {"small", "medium"} & set(case.sizes)]
 EXTENTS = {"c", "channels", "columns", "count", "first", "group", "images", "inner", "items", "k", "m", "n", "others"}
-EXTENTS |= {"out", "outputs", "part", "pixels", "rows", "shape", "size", "width"}
+EXTENTS |= {"axis", "one", "other", "out", "outputs", "part", "pixels", "problem", "rows", "shape", "size", "width"}
+PROBLEMS = ("ConvProblem", "problem_of", "depthwise_problem")
+NOT_OF_OPS = Path("tests/layers/test_fillers.py")  # shapes of parameters
 PASSES = ("statistics", "gradient_sums", "input_gradient")  # of slices alone: tests/batch_norm_slices.py
 
 
@@ -105,17 +107,34 @@ def test_a_case_for_the_clock_is_a_layer(size):
         assert case.layer(size).tops
 
 
+def is_sizes(node: ast.AST) -> bool:
+    """Whether the node is a tuple of whole numbers, or of such tuples: a shape, or several."""
+    is_number = isinstance(node, ast.Constant) and type(node.value) is int
+    return is_number or (isinstance(node, ast.Tuple) and bool(node.elts) and all(map(is_sizes, node.elts)))
+
+
+def is_row(node: ast.AST) -> bool:
+    """Whether the node is a tuple, or a convolution of some size."""
+    return isinstance(node, ast.Tuple) or (isinstance(node, ast.Call) and ast.unparse(node.func) in PROBLEMS)
+
+
 def sizes_written_in(path: Path) -> list[str]:
-    """Where a test is parametrized by shapes, or by sizes of an op, that its own file lists."""
+    """Where a test lists shapes, or sizes of an op, as a constant or as parameters that say nothing else."""
     tree, found = ast.parse(path.read_text()), []
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    constants = {ast.unparse(node.targets[0]): node.value for node in assigned}
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    constants = {
+        ast.unparse(each.targets[0] if isinstance(each, ast.Assign) else each.target): each.value for each in assigned
+    }
+    for name, value in constants.items():
+        listed = isinstance(value, ast.List | ast.Tuple) and len(value.elts) > 1 and not name.startswith("(")
+        if listed and all(isinstance(row, ast.Tuple) and is_sizes(row) for row in value.elts):
+            found.append(f"{path}:{value.lineno}: {name}")
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.parametrize":
             names = {*re.findall(r"\w+", ast.unparse(call.args[0]))} - {"precision", "settings"}
             listed = [call.args[1]]
             listed += [constants[name] for name in map(ast.unparse, ast.walk(call.args[1])) if name in constants]
-            rows = [node for each in listed for node in ast.walk(each) if isinstance(node, ast.Tuple)]
+            rows = [node for each in listed for node in ast.walk(each) if is_row(node)]
             if rows and names and names <= EXTENTS:
                 found.append(f"{path}:{call.lineno}: {', '.join(sorted(names))}")
     return found
@@ -123,7 +142,8 @@ def sizes_written_in(path: Path) -> list[str]:
 
 def test_shapes_of_ops_are_listed_here_and_not_beside_the_tests_of_kernels():
     """A list that also says what a test expects of each shape belongs to that test."""
-    files = [path for name in ("backends", "emulator", "runtime") for path in Path("tests", name).rglob("test_*.py")]
+    folders = ("backends", "emulator", "layers", "runtime")
+    files = [path for name in folders for path in Path("tests", name).rglob("test_*.py")]
     files += Path("tests/native").glob("test_cpu_*.py")
     assert len(files) > 80
-    assert not [place for path in files for place in sizes_written_in(path)]
+    assert not [place for path in files if path != NOT_OF_OPS for place in sizes_written_in(path)]

@@ -217,7 +217,7 @@ def add_budget(parser: Options) -> None:
         "--spill",
         metavar="DIR",
         help="keep offloaded bytes in a file in DIR instead of host memory; plans use the rates of its file system, "
-        "which are measured once and kept, or again by --measure",
+        "which are measured once and stored; --measure repeats it",
     )
     _add_slices(parser)
     parser.add_argument(

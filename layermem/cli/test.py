@@ -65,8 +65,8 @@ def add_verbs(verbs: Verbs) -> None:
         metavar="OUT.csv",
         nargs="?",
         const="",
-        help="print the accuracy of each class, and what else its items are taken for; with a file, write the whole "
-        "matrix there",
+        help="print the accuracy of each class, and the classes that its items are mistaken for; with a file, write "
+        "the whole matrix there",
     )
     test.add_argument("--labels", metavar="F", help="with --confusion: names of the classes, one in a line")
     test.add_argument("-b", "--budget", metavar="B", help="device memory: 2GiB, 512KiB or 50%%")

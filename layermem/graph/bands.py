@@ -6,10 +6,10 @@
              fc6.wgrad  fc6.wgrad.rows1/2  fc6.dgrad.rows1/2  fc6.w0.rows1/2.update     fc6.wgrad: bias only
                         fc6.wgrad.rows2/2  fc6.dgrad.rows2/2  fc6.w0.rows2/2.update
 
-A row of the weights belongs to one output, so forward and wgrad of a band compute its outputs alone.  dx sums over all
-outputs: dgrad of a band continues the sums of earlier bands if the device can add them in the order of the whole op
-(ops.BandRules); otherwise one dgrad reads all bands, and only the gradient and the optimizer state are divided.
-Updates are elementwise.  All results have the bits of the whole op.
+A row of the weights belongs to one output, so forward and wgrad of a band compute the outputs of its rows only.  dx
+sums over all outputs: dgrad of a band continues the sums of earlier bands if the device can add them in the order of
+the whole op (ops.BandRules); otherwise one dgrad reads all bands, and only the gradient and the optimizer state are
+divided.  Updates are elementwise.  All results have the bits of the whole op.
 
 The bands of a persistent buffer together form the parameter (Buffer.band_of): runtime/runner.py reads and writes it as
 one.  All graphs that share the arena have the same bands.

@@ -1,4 +1,4 @@
-"""BatchNorm in two passes, as slices of the batch need it: all items have a part in the statistics of each.
+"""BatchNorm in two passes, for slices of the batch: the statistics that each item needs are sums over all items.
 
     forward    statistics      mean, inv_std, the moving averages, from x     a sum over the items
                recompute       y from x, mean, inv_std                        item by item

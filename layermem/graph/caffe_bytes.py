@@ -5,10 +5,10 @@
     state          what layers keep between forward and backward
     parameters     values, gradients, and the optimizer's state
 
-An LSTM or RNN takes the bytes of its unrolled net, whose layers are parts of ours too (layers/recurrent.py).
+An LSTM or RNN takes the bytes of its unrolled net, which has the same layers here (layers/recurrent.py).
 
 Not counted, since they depend on the machine: workspace of convolutions, the CUDA context, prefetched batches.
-A test net of a solver shares the parameters, has the rest for itself, and has no diffs.
+A test net of a solver shares the parameters, has data and state of its own, and has no diffs.
 source  Caffe net.cpp, insert_splits.cpp, sgd_solver.cpp; for the state (Layer.caffe_state_bytes) the layers' Reshape
         and Forward
 """

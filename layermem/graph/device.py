@@ -1,5 +1,5 @@
-"""The device that a graph is made for, as graphs see it; backends/base.py says what each member means.  Sizes and
-workspaces are the device's answers, so a graph belongs to one device."""
+"""The interface of the device for which a graph is made; backends/base.py documents its members.  The device states the
+sizes of buffers and workspaces, so a graph belongs to one device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """In-place layers for which BVLC Caffe computes a wrong gradient without an error.
 
-In Caffe a blob is one array: an in-place layer overwrites what an earlier layer's backward still reads, or what its own
-does.  Here blobs are versioned, so the gradient is right under every plan; a comparison with Caffe needs the warning.
+In Caffe a blob is one array: an in-place layer overwrites values that the backward of an earlier layer, or its own,
+still reads.  Here blobs are versioned, so the gradient is right under every plan; the warning explains differences from
+Caffe.
 
     norm1 (LRN) -> norm1, relu1 (ReLU) in place on it      LRN's backward reads its top: the values before ReLU
     relu1 in place, bn1 (BatchNorm) in place on the same   ReLU's backward reads signs that BatchNorm changed

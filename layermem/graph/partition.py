@@ -178,7 +178,7 @@ class Partition:
             if role in self.sums[op.name] or role in along.counted or role in along.whole:
                 continue
             if name in self.summed:
-                raise self.axis.refusal(op, f"reads '{name}', which is there only when all slices have run")
+                raise self.axis.refusal(op, f"reads '{name}', which is complete only after the last slice")
             lies = self.axis.lies(op, role, name in self.crossing)
             if lies == VIEW and role in along.scattered:
                 raise self.axis.refusal(op, f"has '{name}', which stays whole, but its items lie apart")

@@ -1,4 +1,4 @@
-"""Rewrites of a finished graph: two ops become one, or one leaves part of its work to the other.
+"""Rewrites of a finished graph: two ops become one, or one op does part of the work of the other.
 
     rule      first writes the buffer that second reads as role `joined`, and the device runs the result of `make`
 

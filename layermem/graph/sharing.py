@@ -17,10 +17,11 @@ reduce, update and gather run on the communication stream while the rest of the 
 reduces and gathers in one order, whatever their plans: each touches the buffer ORDER, so no plan can reorder them.  It
 is the order of the parameters in the net, which does not depend on slices, devices or budgets.
 
-Running averages (OpRecord.averages): the op of each rank writes the statistics of its batch, all ranks collect the
-statistics of all, and move the averages batch by batch (averages.py).
+Running averages (OpRecord.averages): the op of each rank writes the statistics of its batch.  Each rank collects the
+statistics of all ranks, and moves its averages batch by batch (averages.py).
 
-clip_gradients, loss scale: squares are summed row by row, collected, and summed in the order of rows.
+clip_gradients, loss scale: the squares of a row are summed by its rank; the sums of all rows are collected and added in
+the order of rows.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class StepSlicer:
         self._sliced: dict[Slices, tuple[Graph, ...]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process gets: the steps without slices, since it cannot make others."""
+        """The pickled state: the steps without slices.  Another process cannot make the steps with slices."""
         made = {name: getattr(self, name) for name in ("net", "whole", "beside", "of_one_machine")}
         return {**made, "_makers": None, "_sliced": {}}
 

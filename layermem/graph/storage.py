@@ -9,7 +9,7 @@ BatchNorm runs in its two passes.
 
     conv1_relu.forward     y = max(x, 0) by a kernel for 16 bits
     conv1.forward          widen x of items 0..3, y = x * w, round y    the same for items 4..7, ..
-    conv1.wgrad            dw0 is carried in the workspace from part to part; the last one makes it
+    conv1.wgrad            the workspace carries the sum from part to part; the last part writes dw0
     an op that mixes items, has operands whose items lie apart, or too few to divide: one part, with copies of its
     whole operands
 

@@ -1,4 +1,4 @@
-"""LSTM and RNN layers that read each other run block by block, and nothing of all time steps exists between them.
+"""LSTM and RNN layers that read each other run block by block, so no blob between them has all time steps.
 
     lstm1  ... h_1 .. h_8  ... h_9 .. h_16  Concat          h_1 .. h_8, Concat(h_1 .. h_8), block 1 of lstm2, ...
     lstm2  TimeSlice  block 1  block 2               ->     h_9 .. h_16, Concat(h_9 .. h_16), block 2 of lstm2, ...
@@ -8,7 +8,7 @@ blob has no other reader.  The blocks of all layers then run in rounds: block 1 
 that backward goes through the time steps once.
 
 No bit changes: elements are moved, and a gradient's parts are added in the same order.  Both layers' gradients of h_t
-are added as before, since the product that step t+1 makes of h_t belongs to the block of step t.
+are added in the same order too, since the product of step t+1 that reads h_t belongs to the block of step t.
 """
 
 from __future__ import annotations

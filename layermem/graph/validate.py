@@ -6,7 +6,7 @@
     order    a buffer that an op reads was written by an earlier op, or outlives the step
     offer    covers ops of the graph, and touches buffers of the graph
 
-The result of each pass is validated in tests only (step_slicer.py), since that takes as long as some passes.
+The result of each pass is validated in tests only (step_slicer.py), because a validation takes as long as some passes.
 """
 
 from __future__ import annotations

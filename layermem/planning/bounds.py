@@ -1,13 +1,13 @@
 """Lower bounds for every plan: the least bytes under any budget, and the least seconds within a budget.
 
-Both examine single ops o of the step while they run for the first time.  They hold for any order of the ops, with any
-number of recomputations; for offload within a host budget (0: no offload), persistent buffers included; and for the
-given graph only: batch slices make another graph, with other bounds.
+Both bounds examine each op o of the step, at the time of its first run.  They hold for any order of the ops, for any
+number of recomputations, and for offload within a host budget (0: no offload), persistent buffers included.  They hold
+for the given graph only: batch slices make another graph, with other bounds.
 
-bytes     In use are the operands of o (less overlays), the persistent buffers that are not on the host, and the values
-          that must be held to run the rest of the step: ops after o need values from before it, and each value is
-          either held, or recomputed from values for which the same holds.  The least bytes of such a set are a minimum
-          cut.  With a host budget of None, only the operands remain.
+bytes     The bytes in use hold the operands of o (less overlays), the persistent buffers that are not on the host, and
+          the values that must be held to run the rest of the step: ops after o need values from before it, and each
+          value is either held, or recomputed from values for which the same holds.  The least bytes of such a set are a
+          minimum cut.  With a host budget of None, only the operands remain.
 
 seconds   With B bytes of budget and W in use by o, the rest of such a set lies in B - W bytes, or on the host.  Each
           choice of held values implies which ops run again; the least seconds for a price per byte are also a minimum
@@ -17,8 +17,8 @@ seconds   With B bytes of budget and W in use by o, the rest of such a set lies 
 
 An op runs again after o only if its own operands fit next to the persistent buffers and the gradients that are live
 from o to the last op that uses its result; otherwise its outputs are held.  native/planning/bounds/step_bounds.h has
-the full argument, with its sources.  The bounds are not always reachable: they ignore fragmentation, that two ops o may
-need bytes at once, and that the values between two ops of a chain are live together.
+the full argument, with its sources.  A plan may not reach the bounds, which ignore fragmentation, bytes that two ops o
+need at the same time, and values between two ops of a chain that are live together.
 """
 
 from __future__ import annotations

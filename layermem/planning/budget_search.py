@@ -1,15 +1,15 @@
 """The fastest program of a strategy within a budget, or the one that needs the least memory if none fits.
 
-A strategy counts live bytes.  When placed, its plan may need a few more; then a plan for fewer bytes is requested:
+A strategy counts live bytes.  If its plan needs more bytes when it is placed, a plan for fewer bytes is requested:
 
-    request  budget - 2 over, - 4 over, - 8 over ...    until a program fits        over: bytes above the budget
-             before these a step of a fixed ladder of budgets below, if that is nearer;
-             then halfway between that and the last request that failed, while a faster program may lie there.  Where
-             a request is too small, the strategy returns its smallest plan: if that one fits, the search goes on above
-             its bytes
+    first    budget - a step of the ladder, if that is less than 2 over             over: bytes above the budget
+    then     budget - 2 over, - 4 over, - 8 over ...                                until a program fits
+    then     halfway between this request and the last one that failed, while a faster program may lie there.  If the
+             strategy has no plan for a request, it returns its smallest plan; if that plan fits, the search goes on
+             above its bytes
 
-Requests at least a step of a fixed ladder of budgets below the budget are rungs of it: neighbouring budgets try the
-same plans, so that more bytes do not lead to worse ones.
+The ladder is a fixed series of byte counts, its rungs.  A request is rounded down to a rung if it is at least a step of
+the ladder below the budget.  So neighbouring budgets try the same plans, and more bytes do not lead to worse plans.
 
 Copies that hold spare bytes of the budget (Plan.copy_limit_bytes) fill the arena at nearly all ops, so offsets are hard
 to find.  If necessary, such a plan is placed with copies that hold no bytes, then with the highest limit that can be
@@ -271,7 +271,7 @@ def _seconds(program: Program) -> float:
 
 
 def rungs_below(budget_bytes: int, count: int) -> list[int]:
-    """At most `count` rungs of the ladder of budgets below this one, the largest first."""
+    """At most `count` budgets below this one, SETTINGS.rungs steps of the ladder below it, the largest first."""
     octaves = range(max(0, budget_bytes.bit_length() - 3), budget_bytes.bit_length())
     number = SETTINGS.rungs_per_octave
     ladder = {
@@ -282,12 +282,12 @@ def rungs_below(budget_bytes: int, count: int) -> list[int]:
 
 
 def ladder_step(budget_bytes: int) -> int:
-    """The distance of the rungs around a budget, on the ladder of requests."""
+    """The distance of two rungs near these bytes, on the ladder of requests."""
     return (1 << max(0, budget_bytes.bit_length() - 1)) // SETTINGS.requests_per_octave
 
 
 def rung_of(request: int, budget_bytes: int) -> int:
-    """The rung below a request that is at least a step of the ladder below the budget; else the request."""
+    """The request, rounded down to a rung if it is at least a step of the ladder below the budget."""
     step = ladder_step(request) if request > 0 else 0
     return request // step * step if 0 < step <= budget_bytes - request else request
 

@@ -1,7 +1,8 @@
 """Selects the offered fused updates of a graph that save memory (graph/rewrite.py).
 
-Unfused, the weight gradient is live between its two ops; fused, x, dy and the workspace stay live until the weights
-have been read.  If these are no larger than the gradient, the fused op needs less memory whatever runs between the two.
+As two ops, wgrad and the update hold the weight gradient from one to the other.  As one op, they hold x, dy and the
+workspace until the weights have been read.  If these are no larger than the gradient, the fused op needs less memory,
+whatever ops run between the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attempts to plan a job, with all fusions of its step or with fewer, which need fewer bytes (graph/rewrite.py)."""
+"""Plans a job with all fusions of its step, and with fewer of them, which need fewer bytes (graph/rewrite.py)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Job:
     ranks: Ranks = field(default_factory=Ranks)
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process gets: all but the caches of planners, and without a device to ask for free bytes."""
+        """The pickled state: all but the caches of planners, and no function that reads the free bytes."""
         caches = ("arena", "train_arena", "less_fused")
         return {**{name: value for name, value in vars(self).items() if name not in caches}, "free_bytes": None}
 
@@ -106,7 +106,7 @@ class Job:
 
     @property
     def wanted_slices(self) -> str:
-        """What the user wants besides the whole step, in one text; "" for nothing."""
+        """The requested slices and bands, as text; "" for the whole step."""
         autos = ("slices", self.auto_slices), ("bands", self.auto_bands)
         return ",".join(filter(None, (self.slices, *(f"{AUTO} {name}" for name, is_auto in autos if is_auto))))
 

@@ -3,8 +3,8 @@
     order     wgrad3 update3 wgrad2 update2 wgrad1 update1        live bytes at most as before
     joined    wgrad3 wgrad2 update3 update2 wgrad1 update1        dw3 stays a little longer
 
-An update runs as soon as its gradient is final, which frees the gradient.  Here updates wait for each other while the
-bytes of their gradients are unused anyway: the live bytes of the step stay below the limit at every op.
+An update runs as soon as its gradient is final, which frees the gradient.  Here updates wait for each other as long as
+the live bytes of the step, with their gradients, stay below the limit at every op.
 """
 
 from __future__ import annotations

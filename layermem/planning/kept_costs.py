@@ -1,4 +1,4 @@
-"""The cache of measured costs: of a step on a GPU, and of copies to and from a spill file.  Each is measured once.
+"""The cache of costs that are measured once: of a step on a GPU, and of copies to and from a spill file.
 
 <folder>/<GPU>/<fingerprint>-<precision>.csv      written by costs.py; with -<slices> for a step that runs in slices
 <folder>/spill/<fingerprint>.csv                  the rates of copies to and from one file system

@@ -2,12 +2,12 @@
 
 <folder>/<question>.plans     the plans of one question: a job with its costs, hints and slices, and a strategy
     budgets                   bytes that were asked for before: their answer needs no search
-    plans                     each with the budget of its search, its bytes and its seconds; more bytes are faster
+    plans                     each with its budget, bytes and seconds; a plan of more bytes is faster than all of fewer
 
-The folder is plans/ in the cache of kept_costs.py, which users may delete at any time.  Only strategies that combine
-others are kept, and only for a single rank: ranks plan alone, and have to find the same plan.  A file that is damaged,
-or that belongs to another question or version of the planner, is ignored.  Before a plan is used, it is placed, timed
-and checked again, so no file can make a schedule wrong.
+The folder is plans/ in the cache of kept_costs.py, which users may delete at any time.  Only plans of strategies that
+combine others are kept, and only for a single rank: each rank plans alone, and all must find the same plan.  A file
+that is damaged, or that belongs to another question or version of the planner, is ignored.  Before a plan is used, it
+is placed, timed and checked again, so no file can make a schedule wrong.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     lower set   nodes closed under "reads from": the nodes that have run when a segment ends
     answer      a chain of lower sets; recomputation.py turns the segments between them into a plan
 
-The native model and the plan count bytes differently, so the request decreases until the plan itself fits.  A candidate
-of `sublinear`, or of a smaller family of lower sets, replaces the plan if it recomputes less in as many bytes, or needs
-fewer.
+The native model and the plan count bytes differently, so the request decreases until the plan itself fits.  A plan of
+`sublinear`, or of a smaller family of lower sets, replaces it if it recomputes less within the same bytes, or needs
+fewer bytes.
 
 source  Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient
         Backpropagation", NeurIPS 2019

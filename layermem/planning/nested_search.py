@@ -3,7 +3,7 @@
     orders     every forward op, then every other one, in the graph's own order, phase by phase (phases.py); the same
                with the backward ops delayed that hold more bytes after than before (op_order.py)
     evictable  buffers that a second run of their op writes and that no op updates
-    starts     the plan of `recompute`, so that no result recomputes more
+    starts     the plan of `recompute`, so that the result recomputes no more than that plan
     search     eviction, a dynamic program over blocks, and annealing of the best plan of all
     offloads   activations in any gap; state between steps and in all but short gaps
 

@@ -6,8 +6,9 @@
     delayed       concat.backward  ...the lower levels of a U-Net...  crop.backward  pool.backward     300 held between
 
 An op is delayed until just before the first op that touches its results, or writes its operands, so every op reads the
-same values, and sums are added in the same order.  An update in between is delayed too, if that is worth holding its
-gradient.  Ops that read recomputable buffers stay: later, the parameters for a recomputation may have changed.
+same values, and sums are added in the same order.  An update between the two places is delayed too, if that saves more
+bytes than its gradient takes.  Ops that read recomputable buffers stay: later, the parameters for a recomputation may
+have changed.
 """
 
 from __future__ import annotations

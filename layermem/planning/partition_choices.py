@@ -1,5 +1,5 @@
-"""Choices by bytes in graphs whose ops run in pieces: when pieces need less memory than the whole op, and how large the
-parts of an op with 16-bit activations are.
+"""Choices for ops that run in pieces: whether the pieces need less memory than the whole op, and how large the parts of
+an op with 16-bit activations are.
 
 graph/ makes the candidates and receives these functions (graph.partition.Choices), as it may not import planning.  They
 depend on the net and the device, never on a budget.

@@ -7,9 +7,9 @@
     whole/k            the step from end to end: no blob crosses, and gradients of all parameters are held
     conv1..pool1/k     the layers up to a bottleneck, where one blob crosses, after the op that needs the most bytes
 
-A range helps only if all ops after it fit the budget unchanged; that is known before anything is cut.  Each BatchNorm
-in it adds a pass, and each pass holds its border for all items: so a range has few BatchNorms, and may begin after the
-input, where a small blob crosses before the ops that do not fit.
+A range helps only if all ops after it fit the budget unchanged, which is known before any graph is cut.  Each
+BatchNorm of a range adds a pass, and each pass holds the blobs at its border for all items.  So a range has few
+BatchNorms, and may begin after the input: where a small blob crosses, before the ops that do not fit.
 
     ip/rows/k          weights whose update needs much of the budget, with their gradient and optimizer state, in
                        enough bands of rows (graph/bands.py) that one band needs little

@@ -1,6 +1,7 @@
 """Chooses the slices of a training step, and the bands of its weights, if the user leaves them to the planner.
 
-    1  the step without slices, unless its lower bound exceeds the budget: the answer if nearly as fast as its ops alone
+    1  the step without slices, unless its lower bound exceeds the budget; it is the answer if it is nearly as fast as
+       its ops alone
     2  cuts of ranges from the input and of the whole step (planning/slice_candidates.py), each judged in a millisecond:
        the seconds of its ops, the seconds to free the bytes by which keeping everything exceeds the budget, and the
        bytes below which no plan can go (planning/bounds.py)

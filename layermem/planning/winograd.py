@@ -1,8 +1,8 @@
 """The work of convolutions that device cpu computes in Winograd's form: less arithmetic, and transformed weights.
 
-F(m x m, 3x3) makes tiles of m x m outputs from (m + 2)^2 products per pair of channels; images and weights are
-transformed before the products, sums after them.  Each launch of fprop and dgrad transforms the weights, so slices of
-few images repeat that cost.
+F(m x m, 3x3) computes a tile of m x m outputs with (m + 2)^2 products per pair of channels.  Images and weights are
+transformed before the products, and the sums of products after them.  Each launch of fprop and dgrad transforms the
+weights, so slices of few images repeat that cost.
 
 source  layermem/native/cpu/kernels/winograd.cpp, with the same choice of m by the shape of the whole batch
 """

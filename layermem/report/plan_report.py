@@ -125,8 +125,8 @@ class PlanReport:
     asked: Job | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process gets: all but the search, which is made anew where it is needed; and the minimum over
-        slices instead of the job that was asked for, since only this process can search it."""
+        """The pickled state: all but the search, which is repeated if necessary.  The minimum over slices replaces the
+        requested job, since only this process can search it."""
         known = {} if self.asked is None else {"minimum_program": self.minimum_program}
         return {**vars(self), **known, "search": None, "asked": None}
 

@@ -1,7 +1,7 @@
-"""What a solver plans: its nets, its job and its plan; and plans for other shapes, where these change between batches,
-and for other budgets, which a user states while it trains.
+"""The nets of a solver, with their job and their plan.
 
-The arena of a plan replaces that of the one before, and parameters and their state are copied over.
+A solver makes another plan if the shapes change between batches, or if the user changes the budget while it trains.
+The arena of the new plan replaces the old arena; parameters and their state are copied.
 """
 
 from __future__ import annotations

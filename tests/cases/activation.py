@@ -1,6 +1,7 @@
 """Activations: y0 = formula(x0).
 
 ELEMENTWISE, FEW   shapes of kernels that know nothing of a tensor but its elements
+FORMULA_SHAPES     shapes of layers
 """
 
 import numpy as np
@@ -26,6 +27,7 @@ Exp, Log, BNLL, Swish, Threshold, ReLU6 = (
 # Elements one at a time, four at a time in one block, and in several blocks; and fewer than four.
 ELEMENTWISE: list[Shape] = [(2, 3, 7, 5), (7, 36), (4100,)]
 FEW: Shape = (3,)
+FORMULA_SHAPES: list[Shape] = [TINY, (4, 7), (11,)]  # of checks of formulas and their derivatives
 
 PReLU, Dropout = cases_of("PReLU"), cases_of("Dropout")
 

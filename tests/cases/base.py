@@ -27,6 +27,14 @@ AXES = [
     (300, 3, 1), (5, 10, 1), (9, 35, 1), (900, 21, 1), (70, 1000, 1),
     (3, 7, 13), (1, 2, 40), (2, 19, 37), (1, 3, 65), (2, 1, 5),
 ]  # fmt: skip
+# For checks of layers, which need few elements: rows and images; shapes with three channels in axis 1; shapes that are
+# neither N x C nor N x C x H x W; a shape and its axis, from either end.
+ROWS_AND_IMAGES: list[Shape] = [(4, 3), (2, 3, 2, 2)]
+THREE_CHANNELS: list[Shape] = [(2, 3, 2, 5), (4, 3), (2, 3, 4)]
+OTHER_RANKS: list[Shape] = [(4,), (2, 3, 4), (2, 3, 4, 5, 6)]
+SHAPE_AND_AXIS: list[tuple[Shape, int]] = [
+    ((2, 3, 2, 4), 1), ((2, 3, 2, 4), 0), ((2, 3, 2, 4), 2), ((2, 3, 2, 4), -1), ((5, 4), 1), ((3, 4, 2), 1),
+]  # fmt: skip
 BIG = {"medium": IMAGE, "timing": BATCH}
 
 CASES: dict[str, OpCase] = {}

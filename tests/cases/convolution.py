@@ -75,6 +75,9 @@ SLICED_DEPTHWISE: dict[str, Edge] = {
     "5x5/2 of two blocks": ("kernel_size: 5 pad: 2 stride: 2 group: 40", 40, (12, 40, 6, 5)),
     "any": ("kernel_h: 2 kernel_w: 5 dilation: 1 group: 3", 6, (12, 3, 5, 9)),
 }
+# Images and rows that a part of these gradients covers; a deconvolution has the same kernels, with x and dy exchanged.
+DEPTHWISE_PARTS = [(1, 1), (1, 9), (2, 2), (5, 9), (5, 2), (7, 1), (12, 9), (12, 3)]
+DECONVOLUTION_PARTS = [(1, 1), (5, 2), (12, 3)]
 
 # The same, for groups of one channel.
 DEPTHWISE = {
@@ -172,6 +175,21 @@ TILED_IMAGES: list[tuple[Shape, str]] = [
     *(((2, 40, 18, 18), each) for each in ("tf32", "bf16")),
 ]
 LONG_IMAGES: list[Shape] = [(1, 4, 1, 2**14 - 3), (1, 4, 2**14 - 2, 1)]  # 2^14 - 1 padded pixels a side, and 2^14
+
+# Settings and a bottom, for checks of layers: other numbers of spatial axes than two, and other axes of channels.
+RANKS: list[tuple[str, Shape]] = [
+    ("kernel_size: 3 pad: 1 stride: 2", (2, 4, 9)),
+    (
+        "kernel_size: 3 kernel_size: 2 kernel_size: 3 pad: 1 pad: 0 pad: 1 stride: 1 stride: 2 stride: 1",
+        (2, 4, 3, 5, 2),
+    ),
+    ("kernel_size: 2 dilation: 2 dilation: 1 dilation: 1 force_nd_im2col: true", (1, 4, 4, 3, 3)),
+    ("kernel_size: 2 axis: 2", (2, 3, 4, 5)),
+    ("kernel_size: 2 axis: -3", (2, 3, 4, 3, 5)),
+    ("kernel_size: 2 pad: 1 axis: 0", (4, 3, 2, 3)),
+    ("axis: 3", (2, 3, 2, 4)),
+    ("kernel_size: 2 kernel_size: 1 kernel_size: 2 kernel_size: 1 stride: 2", (1, 4, 3, 2, 3, 2)),
+]
 
 # Of Winograd's algorithm on the cpu: images, their size and channels, in chunks; channels of batches of few tiles.
 CHUNKED = [(1, (60, 64), 700), (4, (14, 14), 288)]

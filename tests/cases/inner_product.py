@@ -6,6 +6,8 @@ PRODUCTS = [
     (1, 1, 1), (1, 10, 36), (8, 36, 2500), (7, 100, 13), (64, 30, 1030), (100, 130, 300), (13, 257, 4097), (1, 130, 36),
     (200, 25, 1100),
 ]  # fmt: skip
+# Settings and a bottom, for checks of layers: weights that are stored as plain matrices.
+PLAIN_WEIGHTS = [("", (2, 6, 1, 1)), ("transpose: true", (2, 3, 2, 1)), ("", (2, 6))]
 # Rows and columns that are added up: few, some, in parts of many and of few columns; on cuda, channels of large nets.
 COLUMN_SUMS = [(1, 3), (7, 20), (5000, 36), (70000, 3)]
 WIDE_SUMS = [(128 * 56 * 56, 256), (128 * 112 * 112, 64), (64 * 224 * 224, 64), (128 * 7 * 7, 2048), (10_000_000, 1)]

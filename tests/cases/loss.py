@@ -1,6 +1,7 @@
 """Reductions, scores and losses.
 
 REDUCED, LARGEST, LABELLED, PAIRS   of kernels of the cpu backend, beside AXES of base.py
+COMPARED, CONTRASTED                of layers
 """
 
 from typing import Any
@@ -16,6 +17,9 @@ REDUCED: list[Shape] = [(1, 40001, 1), (700, 33, 1), (3, 130, 20), (2, 5, 700), 
 LARGEST = [(1, 1, 1, 1), (90, 37, 5, 1), (12, 100, 100, 3), (6, 5003, 1, 2), (1500, 21, 1, 1), (90, 3, 1, 5)]
 LABELLED = [(1, 3, 1), (40, 5, 7), (3, 9001, 1)]  # items, channels, pixels: a few, of images, in parts
 PAIRS = [(1, 1), (50, 40), (3, 9000)]  # items and their elements: one, some, in parts
+# For checks of layers: two bottoms with as many elements per item, alike or not; six items of three elements.
+COMPARED = [((2, 3), (2, 3)), ((2, 3, 2, 2), (2, 3, 2, 2)), ((2, 3, 2, 2), (2, 12))]
+CONTRASTED = [(6, 3), (6, 3, 1, 1)]
 
 Reduction, ArgMax = cases_of("Reduction"), cases_of("ArgMax")
 for _operation in ("SUM", "MEAN", "ASUM", "SUMSQ"):

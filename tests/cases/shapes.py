@@ -1,6 +1,7 @@
 """Shapes and sizes, rows of a table, recurrent layers.
 
 COPIED_ROWS, COPIED_BYTES, TRANSPOSED, TABLES, RESIZED   of kernels of the cpu backend
+SHAPE_PAIRS   of layers that change a shape
 """
 
 from typing import Any
@@ -15,6 +16,23 @@ COPIED_ROWS = [(1, 100), (2, 40001), (500, 3), (77, 64)]
 COPIED_BYTES = [(2, 400_002), (3, 262_144), (2, 0), (0, 5)]  # besides: pieces of a row for several threads, and nothing
 # Matrices, their rows and columns: one element, few rows, blocks with a rest, a long row, a long column.
 TRANSPOSED = [(1, 1, 1), (3, 3, 91), (2, 50, 33), (1, 3, 70000), (2, 400, 17)]
+# Pairs of shapes, some of which hold the same elements in the same order in memory.
+SHAPE_PAIRS: list[tuple[Shape, Shape]] = [
+    ((2, 3, 4, 5), (2, 60)),
+    ((2, 3, 4, 5), (2, 3, 20, 1)),
+    ((2, 3, 4, 5), (2, 3, 2, 10)),
+    ((2, 3, 4, 5), (2, 4, 3, 5)),
+    ((2, 3, 4, 5), (120,)),
+    ((2, 3, 4, 5), (2, 3, 4, 5)),
+    ((4, 6, 1, 1), (4, 6)),
+    ((4, 1, 3, 2), (4, 6)),
+    ((4, 1, 3, 2), (4, 6, 1, 1)),
+    ((4, 1, 3, 2), (2, 2, 3, 2)),
+    ((1, 6, 2, 1), (1, 2, 6, 1)),
+    ((6, 2, 2, 1), (3, 4, 2, 1)),
+    ((2, 3, 4), (6, 4)),
+    ((2, 3, 4), (6, 3)),
+]
 # Rows of a table, their width, and how many are read: few, some, wide rows, single numbers, one row.
 TABLES = [(5, 3, 7), (300, 17, 40), (2, 40001, 5), (70, 1, 2000), (1, 8, 1)]
 # Sizes of an image and of the result, and the corner and size of the part that is read.

@@ -20,7 +20,7 @@ def arguments():
 
 
 @pytest.mark.parametrize("relu", [True, False])
-def test_it_gives_what_the_layers_give_in_turn(relu):
+def test_a_fused_op_gives_the_results_of_its_layers_in_turn(relu):
     x, ws = arguments()
     run = forward(batch_norm_scale(SHAPE, relu=relu), x, ws=ws)
     y = forward(layer_of('type: "BatchNorm"', SHAPE), x, ws=ws[:3]).arrays["y0"]
@@ -106,7 +106,7 @@ def test_the_gradient_of_what_is_added_is_written_last_and_may_lie_on_that_of_th
     assert [(overlay.out, overlay.over) for overlay in last.overlays] == [("dx1", "dy0")]
 
 
-def test_its_name_and_its_bottoms_are_those_of_the_layers_it_joins():
+def test_a_fused_op_has_the_names_and_bottoms_of_its_layers():
     inner = CASES["Convolution 2x2"].layer()
     shape = inner.tops[0].shape
     total = layer_of('type: "Eltwise" name: "sum" bottom: "z" bottom: "y"', shape, shape)

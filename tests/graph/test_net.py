@@ -30,7 +30,7 @@ def test_a_loss_that_names_no_top_is_the_loss_that_names_its_own():
     assert ops[0] == ops[1] and "ip.wgrad" in ops[0]
 
 
-def test_its_top_takes_no_name_that_a_blob_has():
+def test_an_automatic_top_never_takes_the_name_of_a_blob():
     loss = LOSS.replace('"loss"', '"t"') % ""
     assert net(loss).nodes[-1].tops == ("t(automatic)",)
 

@@ -69,7 +69,7 @@ def test_a_rewritten_graph_is_valid_and_says_what_its_ops_take(cut):
             assert op.workspace_bytes == CudaDevice().workspace_bytes(op.record, op.step, op.roles.keys())
 
 
-def test_a_step_may_do_without_those_that_need_an_input_early_and_without_all():
+def test_less_fused_steps_omit_the_rules_that_extend_an_input_and_then_all_rules():
     text = DATA + conv("a", "data", 8, 3) + relu("a") + conv("b", "a", 8, 3) + norm("b") + conv("c", "b", 8, 3)
     graph = graph_of(text + LOSS % "c")
     less = graph.less_fused
@@ -99,7 +99,7 @@ def test_a_convolution_leaves_moments_that_the_batch_norm_behind_it_reads():
     assert graph.buffers["a.moments"].nbytes == 4 * 2 * 8 * -(-ROWS // 128)
 
 
-def test_neither_op_needs_them_when_it_runs_again():
+def test_a_recomputed_op_neither_leaves_nor_reads_moments():
     for op in graph_of(TWO).of_kind(FORWARD):
         assert op.recompute is None or "moments" not in op.recompute.roles
 
@@ -124,7 +124,7 @@ def test_other_inputs_are_read_for_their_statistics(text):
     assert not moments(graph_of(text))
 
 
-def test_a_test_by_averages_has_none_and_one_by_the_batch_has():
+def test_a_test_net_has_moments_only_if_it_normalizes_by_the_batch():
     text = TWO.replace('type: "BatchNorm"', 'type: "BatchNorm" batch_norm_param { use_global_stats: false }')
     by_batch, by_averages = (
         rewrite(forward_graph(net, CudaDevice()), CudaDevice()) for net in (net_of(text), Net(read_net_text(TWO), 1))
@@ -142,7 +142,7 @@ def test_slices_and_what_touches_them_have_no_moments(cut, left):
         assert op.workspace_bytes == needed and set(op.roles.values()) == set(op.touches)
 
 
-def test_nets_of_the_tests_have_them():
+def test_the_residual_test_net_has_moments():
     assert moments(graph_of(NETS["residual"]))
 
 
@@ -178,7 +178,7 @@ def test_a_relu_behind_a_sum_is_masked_by_the_same_dgrad():
     assert sums(graph_of(text, without(MASKED_DGRAD))) == []
 
 
-def test_the_last_op_to_add_to_a_gradient_leaves_them():
+def test_the_last_op_to_add_to_a_gradient_leaves_the_sums():
     graph = graph_of(ONE + conv("c", "a", 8, 3) + conv("d", "a", 8, 3) + SUM.format("s", "c", "d") + LOSS % "s")
     assert sums(graph) == ["c", "a_bn"]
     (maker, *_) = (op for op in graph.ops if "norm_sums" in op.roles)
@@ -298,7 +298,7 @@ def test_the_gradient_of_a_relu_with_a_weight_in_the_loss_is_masked_behind_that_
     assert order.index("two+two_relu.dgrad") < order.index("one'.seed") < order.index("one+one_relu.relu_backward")
 
 
-def test_a_backward_that_ends_between_the_two_masks_nothing():
+def test_a_backward_that_ends_before_the_relu_masks_no_gradient():
     net = net_of(CHAIN)
     names = [layer.name for layer in net.layers]
     end = len(names)
@@ -364,18 +364,18 @@ def test_the_step_with_fused_updates_has_them_where_the_updates_were_and_no_such
     assert {b.name for b in fused.buffers.values() if b.kind == GRADIENT} >= {"fc.w1.diff"}
 
 
-def test_the_fused_updates_that_are_not_named_stay_apart():
+def test_a_fused_update_that_is_not_selected_stays_two_ops():
     graph = updated_graph(wide())
     fused = graph.with_fused_updates(frozenset({"score.backward_update"}))
     assert "fc.w0.diff" in fused.buffers and "score.w0.diff" not in fused.buffers
 
 
-def test_an_inner_product_fused_with_its_relu_has_one_too():
+def test_an_inner_product_fused_with_its_relu_has_a_fused_update():
     relu = 'layer { name: "r" type: "ReLU" bottom: "fc" top: "fc" }'
     assert fused_updates(wide(after=relu))["fc+r.backward_update"] == ("fc+r.wgrad", "fc.w0.update")
 
 
-def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
+def test_a_fused_update_reads_an_image_in_the_order_of_the_weight():
     assert "fc.backward_update" in fused_updates(wide(shape="dim: 4 dim: 10 dim: 3 dim: 3"))
 
 
@@ -394,20 +394,20 @@ def test_an_image_is_no_obstacle_where_the_weight_lies_like_it():
     ],
     ids=["transposed", "does not learn", "shared"],
 )
-def test_there_is_none_where_another_op_uses_the_gradient(text):
+def test_no_fused_update_if_another_op_uses_the_gradient(text):
     assert not [name for name in fused_updates(text) if not name.startswith("score")]
 
 
 @pytest.mark.parametrize("options", [{"clip": True}, {"rule": None}])
-def test_there_is_none_where_the_gradient_must_be_there_as_a_whole(options):
+def test_no_fused_update_if_the_whole_gradient_is_needed(options):
     assert fused_updates(wide(), **options) == {}
 
 
-def test_a_device_without_the_kernel_gets_none():
+def test_no_fused_update_on_a_device_without_its_kernel():
     assert fused_updates(wide(), device=get_device("reference")) == {}
 
 
-def test_auto_runs_them_and_the_strategies_of_the_papers_do_not():
+def test_auto_runs_fused_updates_and_the_strategies_of_the_papers_do_not():
     graph = updated_graph(wide())
     for strategy in ("auto", "liveness", "caffe", "hybrid", "recompute"):
         order = compile([graph], strategy=strategy).train.plan.order
@@ -420,7 +420,7 @@ def test_the_largest_gradient_no_longer_counts():
     assert apart - joined >= 0.9 * graph.buffers["fc.w0.diff"].nbytes
 
 
-def test_a_plan_with_one_is_saved_and_read_again():
+def test_a_plan_with_a_fused_update_is_saved_and_read_again():
     graph = updated_graph(wide())
     plan = compile([graph], strategy="auto").train.plan
     assert Plan.from_json(plan.to_json(graph), graph) == plan
@@ -429,7 +429,7 @@ def test_a_plan_with_one_is_saved_and_read_again():
         Plan("auto", tuple(name for name in plan.order if name != "fc.backward_update")).validate(graph)
 
 
-def test_costs_measured_of_both_are_the_costs_of_one():
+def test_a_fused_update_costs_the_measured_seconds_of_both_its_ops():
     graph = updated_graph(wide())
     costs = Costs(model_costs("cpu").rates, {BOTH[0]: 2.0, BOTH[1]: 0.5})
     assert costs.op(graph.by_name["fc.backward_update"]) == 2.5

@@ -196,7 +196,7 @@ def test_ops_that_take_16_bits_leave_partial_sums_in_32_bits(precision, word):
 
 
 @pytest.mark.parametrize(("precision", "word"), [("fp32x3", "bf16"), ("bf16", "fp16")])
-def test_ops_in_passes_leave_none(precision, word):
+def test_ops_in_passes_leave_no_partial_sums(precision, word):
     graph = rewritten(NORMED, CudaDevice(precision=precision, storage=word))
     assert partial_sums(graph) == set()
     assert any(op.part_passes for op in graph.ops if op.name.startswith("b.")) and "norm_x" not in {
@@ -204,7 +204,7 @@ def test_ops_in_passes_leave_none(precision, word):
     }
 
 
-def test_a_pair_of_which_one_op_has_passes_leaves_none_and_others_do():
+def test_a_pair_leaves_partial_sums_unless_one_of_its_ops_has_passes():
     """The channels of `a` are no runs of 16 bytes, so the product of `b` is converted; that of the data is not."""
     few = NORMED.replace("num_output: 8", "num_output: 4", 1)
     graph = rewritten(few, CudaDevice(precision="bf16", storage="bf16"))

@@ -22,7 +22,7 @@ def net(text, phase=0, **state):
     return Net(read_net_text(HEAD + text), phase, NetOptions(**state))
 
 
-def test_a_plain_net_has_none():
+def test_a_plain_net_has_no_warnings():
     assert net_warnings(net(LOSS % "")) == net_warnings(net("", 1)) == ()
 
 

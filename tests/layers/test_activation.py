@@ -8,10 +8,11 @@ from layermem.layers import LAYERS
 from layermem.layers.activation import Activation
 from layermem.ops import Pointwise
 from tests.cases import select
+from tests.cases.activation import FORMULA_SHAPES
+from tests.cases.base import THREE_CHANNELS
 from tests.layers.harness import TEST, backward, check_gradients, forward, layer_of, wants_of, with_saved
 
 CASES = [case for case in select("medium", formula=True) if isinstance(case.layer().record, Pointwise)]
-SHAPES = [(2, 3, 2, 5), (4, 7), (11,)]
 
 
 def activation(kind, settings="", shape=(2, 3, 2, 5), **kwargs):
@@ -26,7 +27,7 @@ def numbers(shape, positive=False):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", FORMULA_SHAPES)
 def test_y_is_the_formula_of_x(case, shape):
     x = numbers(shape, case.positive)
     y = forward(case.at(shape).layer(), x).arrays["y0"]
@@ -34,7 +35,7 @@ def test_y_is_the_formula_of_x(case, shape):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if wants_of(case.layer())], ids=lambda case: case.name)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", FORMULA_SHAPES)
 def test_gradients(case, shape):
     check_gradients(case.at(shape).layer(), numbers(shape, case.positive))
 
@@ -129,7 +130,7 @@ def test_a_linear_power_needs_no_activation_for_its_gradient(settings, reads):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("shape", [(2, 3, 2, 5), (4, 3), (2, 3, 4)])
+@pytest.mark.parametrize("shape", THREE_CHANNELS)
 @pytest.mark.parametrize("wants", [("dx0", "dw0"), ("dx0",), ("dw0",)])
 def test_prelu_learns_a_slope_per_channel_or_one(shared, shape, wants):
     layer = activation("PReLU", f"prelu_param {{ channel_shared: {str(shared).lower()} }}", shape)

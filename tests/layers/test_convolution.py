@@ -116,7 +116,7 @@ def test_deconvolution_adds_up_where_windows_meet():
 
 
 @pytest.mark.parametrize(
-    "settings, shape, out",
+    "settings, shape, top",
     [
         ("kernel_size: 3 stride: 2", (2, 3, 6, 4), (2, 4, 2, 1)),  # Caffe's test fixture
         ("kernel_size: 11 stride: 4", (1, 3, 227, 227), (1, 4, 55, 55)),
@@ -124,8 +124,8 @@ def test_deconvolution_adds_up_where_windows_meet():
         ("kernel_size: 3 dilation: 6 pad: 6", (1, 3, 41, 41), (1, 4, 41, 41)),
     ],
 )
-def test_sizes_round_down(settings, shape, out):
-    assert layer(f"num_output: 4 {settings}", shape).tops[0].shape == out
+def test_sizes_round_down(settings, shape, top):
+    assert layer(f"num_output: 4 {settings}", shape).tops[0].shape == top
 
 
 def test_parameters_have_caffes_shapes_and_lie_channels_last():

@@ -8,6 +8,7 @@ import pytest
 from layermem.backends.reference.base import stored
 from layermem.backends.reference.support.philox import words
 from layermem.errors import InputError
+from tests.cases.base import ROWS_AND_IMAGES
 from tests.layers.harness import TEST, Run, backward, check_gradients, forward, layer_of
 
 
@@ -32,7 +33,7 @@ def test_the_share_of_dropped_elements_is_the_ratio(ratio):
     assert abs(run.arrays["y0"].mean() - 1) < 0.1
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 2, 3), (3, 7)])
+@pytest.mark.parametrize("shape", ROWS_AND_IMAGES)
 def test_gradients(shape):
     check_gradients(dropout(shape), np.random.default_rng(2).standard_normal(shape))
 

@@ -11,6 +11,7 @@ from layermem.ops import Eltwise
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
 from tests.cases import select
+from tests.cases.base import ROWS_AND_IMAGES
 from tests.compiling import compile
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
@@ -31,7 +32,7 @@ CASES = [case for case in select("medium", formula=True) if isinstance(case.laye
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("shape", [SHAPE, (5, 3)])
+@pytest.mark.parametrize("shape", ROWS_AND_IMAGES)
 def test_y_is_the_formula_of_the_bottoms(case, shape):
     xs = inputs(len(case.shapes("medium")), shape)
     layer = case.at(*[shape] * len(xs)).layer()

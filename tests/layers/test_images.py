@@ -8,21 +8,8 @@ from layermem.graph.caffe_bytes import caffe_bytes
 from layermem.graph.net import Net
 from layermem.layers.fillers import fan, fill
 from layermem.proto.read import read_net_text
+from tests.cases.convolution import RANKS
 from tests.layers.harness import forward, layer_of
-
-RANKS = [
-    ("kernel_size: 3 pad: 1 stride: 2", (2, 4, 9)),
-    (
-        "kernel_size: 3 kernel_size: 2 kernel_size: 3 pad: 1 pad: 0 pad: 1 stride: 1 stride: 2 stride: 1",
-        (2, 4, 3, 5, 2),
-    ),
-    ("kernel_size: 2 dilation: 2 dilation: 1 dilation: 1 force_nd_im2col: true", (1, 4, 4, 3, 3)),
-    ("kernel_size: 2 axis: 2", (2, 3, 4, 5)),
-    ("kernel_size: 2 axis: -3", (2, 3, 4, 3, 5)),
-    ("kernel_size: 2 pad: 1 axis: 0", (4, 3, 2, 3)),
-    ("axis: 3", (2, 3, 2, 4)),
-    ("kernel_size: 2 kernel_size: 1 kernel_size: 2 kernel_size: 1 stride: 2", (1, 4, 3, 2, 3, 2)),
-]
 
 
 def net_of(kind, settings, shape, more="", count=1):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from tests.cases.inner_product import PLAIN_WEIGHTS
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 
@@ -46,7 +47,7 @@ def test_weights_over_an_image_are_kept_in_the_images_order():
     assert weights.tensor.shape == (5, 3, 4, 2) and weights.tensor.stored == (5, 4, 2, 3)
 
 
-@pytest.mark.parametrize("settings, shape", [("", (2, 6, 1, 1)), ("transpose: true", (2, 3, 2, 1)), ("", (2, 6))])
+@pytest.mark.parametrize("settings, shape", PLAIN_WEIGHTS)
 def test_other_weights_are_plain_matrices(settings, shape):
     weights = layer(f"num_output: 5 {settings}", shape).params[0]
     assert weights.tensor.shape == weights.shape and len(weights.shape) == 2

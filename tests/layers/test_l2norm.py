@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from tests.cases.base import OTHER_RANKS
 from tests.layers.harness import backward, forward, layer_of
 
 PIXELS = np.array([[[[3.0, 0]], [[4, 2]]]])  # two pixels of two channels: (3, 4) and (0, 2)
@@ -48,7 +49,7 @@ def test_the_scale_begins_at_one_or_by_its_filler():
     assert of_ssd.shape == (3,) and of_ssd.filler.value == 20
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 3, 4), (2, 3, 4, 5, 6)])
+@pytest.mark.parametrize("shape", OTHER_RANKS)
 def test_a_bottom_without_pixels_is_refused(shape):
     with pytest.raises(InputError, match=r"Normalize takes N x C or N x C x H x W: Reshape it first"):
         normalize("", shape)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from tests.cases.base import ROWS_AND_IMAGES
+from tests.cases.loss import COMPARED, CONTRASTED
 from tests.layers.harness import backward, check_gradients, forward, layer_of
 
 RNG = np.random.default_rng
@@ -27,7 +29,7 @@ def test_euclidean_loss_by_hand():
     assert run.arrays["dx1"].tolist() == [[-0.5, 0], [0, -1.5]]
 
 
-@pytest.mark.parametrize("one, other", [((2, 3), (2, 3)), ((2, 3, 2, 2), (2, 3, 2, 2)), ((2, 3, 2, 2), (2, 12))])
+@pytest.mark.parametrize("one, other", COMPARED)
 @pytest.mark.parametrize("wants", [("dx0", "dx1"), ("dx0",), ("dx1",)])
 def test_euclidean_gradients_go_to_either_bottom(one, other, wants):
     layer = layer_of('type: "EuclideanLoss"', one, other)
@@ -67,7 +69,7 @@ def cross_entropy(x, t, ignored=None):
     ],
 )
 @pytest.mark.parametrize("ignored", [None, -1])
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 2, 2)])
+@pytest.mark.parametrize("shape", ROWS_AND_IMAGES)
 def test_sigmoid_cross_entropy_is_divided_as_its_normalization_says(settings, divisor, ignored, shape):
     x, t = normal(shape), RNG(3).uniform(0, 1, shape)
     if ignored is not None:
@@ -97,7 +99,7 @@ def test_if_every_target_is_ignored_loss_and_gradient_are_zero():
 
 
 @pytest.mark.parametrize("norm", ["L1", "L2"])
-@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 2, 2)])
+@pytest.mark.parametrize("shape", ROWS_AND_IMAGES)
 def test_hinge_loss_sums_what_each_score_lacks_of_the_margin(norm, shape):
     x = normal(shape)
     classes = x[0].size
@@ -132,7 +134,7 @@ def test_a_probability_of_zero_costs_what_the_smallest_one_does():
 
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("wants", [("dx0", "dx1"), ("dx1",)])
-@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 1, 1)])
+@pytest.mark.parametrize("shape", CONTRASTED)
 def test_contrastive_loss_pulls_like_pairs_together_and_others_apart_to_the_margin(legacy, wants, shape):
     a, b, same = normal(shape), normal(shape, 2), np.array([1.0, 0, 0, 1, 0, 0])
     b[1] = a[1] + 0.3  # an unlike pair inside the margin

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from tests.cases.base import OTHER_RANKS
 from tests.layers.harness import backward, check_gradients, forward, layer_of, nbytes
 
 
@@ -75,7 +76,7 @@ def test_a_bottom_of_two_axes_gives_a_top_of_four_as_in_caffe():
     np.testing.assert_array_equal(run.arrays["y0"].reshape(2, 3), [[-2, 0, 2], [-2, -2, 4]])
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("shape", OTHER_RANKS)
 def test_other_numbers_of_axes_are_refused_with_a_remedy(shape):
     with pytest.raises(InputError, match="Reshape it first"):
         mvn("", shape)

@@ -6,6 +6,7 @@ import pytest
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.errors import InputError
 from layermem.layers.fillers import fill
+from tests.cases.base import THREE_CHANNELS
 from tests.layers.harness import TEST, TRAIN, Run, backward, check_gradients, forward, layer_of
 
 
@@ -108,7 +109,7 @@ def test_batch_norm_gives_each_channel_mean_0_and_variance_1():
 
 
 @pytest.mark.parametrize("settings", ["", "eps: 0.1"])
-@pytest.mark.parametrize("shape", [(4, 2, 2, 3), (6, 3), (3, 2, 4)])
+@pytest.mark.parametrize("shape", THREE_CHANNELS)
 def test_batch_norm_gradients(shape, settings):
     for use in ("", "use_global_stats: true"):
         it = layer("BatchNorm", f"{settings} {use}", shape)

@@ -16,6 +16,7 @@ from layermem.planning.strategies import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.proto.schema import LayerParameter
 from layermem.solver.scoring import Scoring
+from tests.cases.base import ROWS_AND_IMAGES
 from tests.layers.harness import check_gradients, forward, layer_of, wants_of
 from tests.nets import DATA, solver_file
 from tests.planning.settings import change
@@ -49,7 +50,7 @@ def test_forward_runs_the_class(tmp_path):
     assert loss.tolist() == [1.0]
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 2, 2)])
+@pytest.mark.parametrize("shape", ROWS_AND_IMAGES)
 def test_gradients_through_the_class_are_those_of_central_differences(tmp_path, shape):
     layer = made(tmp_path, "Cubes", shape, param_str="0.5")
     rng = np.random.default_rng(0)

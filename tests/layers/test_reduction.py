@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from layermem.errors import InputError
+from tests.cases.base import SHAPE_AND_AXIS
 from tests.layers.harness import check_gradients, forward, layer_of
 
 
@@ -20,7 +21,7 @@ def values(shape):
         ("SUMSQ", lambda rows: (rows**2).sum(1)),
     ],
 )
-@pytest.mark.parametrize("axis, shape", [(0, (2, 3, 2, 4)), (1, (2, 3, 2, 4)), (2, (2, 3, 2, 4)), (-1, (2, 3))])
+@pytest.mark.parametrize("shape, axis", SHAPE_AND_AXIS)
 @pytest.mark.parametrize("coeff", [1, -2.5])
 def test_reduction_of_all_axes_from_one_on(operation, formula, axis, shape, coeff):
     x = values(shape)

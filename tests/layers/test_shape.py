@@ -6,6 +6,7 @@ import pytest
 from layermem.backends.reference.base import REGISTRY, ReferenceCall, axes_of_caffe, stored
 from layermem.errors import InputError
 from layermem.layers import Tensor
+from tests.cases.shapes import SHAPE_PAIRS
 from tests.layers.harness import backward, check_gradients, forward, layer_of, logical
 
 
@@ -20,25 +21,7 @@ def tops(count):
 # -- memory order -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "one, other",
-    [
-        ((2, 3, 4, 5), (2, 60)),
-        ((2, 3, 4, 5), (2, 3, 20, 1)),
-        ((2, 3, 4, 5), (2, 3, 2, 10)),
-        ((2, 3, 4, 5), (2, 4, 3, 5)),
-        ((2, 3, 4, 5), (120,)),
-        ((2, 3, 4, 5), (2, 3, 4, 5)),
-        ((4, 6, 1, 1), (4, 6)),
-        ((4, 1, 3, 2), (4, 6)),
-        ((4, 1, 3, 2), (4, 6, 1, 1)),
-        ((4, 1, 3, 2), (2, 2, 3, 2)),
-        ((1, 6, 2, 1), (1, 2, 6, 1)),
-        ((6, 2, 2, 1), (3, 4, 2, 1)),
-        ((2, 3, 4), (6, 4)),
-        ((2, 3, 4), (6, 3)),
-    ],
-)
+@pytest.mark.parametrize("one, other", SHAPE_PAIRS)
 def test_two_shapes_are_ordered_alike_if_the_same_memory_reads_the_same_in_both(one, other):
     a, b = Tensor(one), Tensor(other)
     if a.count == b.count:

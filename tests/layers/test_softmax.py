@@ -13,10 +13,9 @@ from layermem.graph.net import Net
 from layermem.graph.train import forward_graph
 from layermem.proto.read import read_net_text
 from layermem.solver.benchmark import Benchmark
+from tests.cases.base import SHAPE_AND_AXIS
 from tests.compiling import compile
 from tests.layers.harness import backward, check_gradients, forward, layer_of
-
-SHAPES = [((2, 3, 2, 4), 1), ((2, 3, 2, 4), 0), ((2, 3, 2, 4), 2), ((2, 3, 2, 4), -1), ((5, 4), 1), ((3, 4, 2), 1)]
 
 
 def scores(shape):
@@ -48,7 +47,7 @@ def probabilities(row):
 # -- Softmax --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", SHAPE_AND_AXIS)
 def test_softmax_is_exp_over_the_sum_of_exp_along_its_axis(shape, axis):
     x = scores(shape)
     run = check_gradients(layer_of(f'type: "Softmax" softmax_param {{ axis: {axis} }}', shape), x)
@@ -86,7 +85,7 @@ def summed(x, label, axis, ignored=None):
     return total, counted
 
 
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", SHAPE_AND_AXIS)
 def test_softmax_loss_is_the_mean_of_minus_ln_p_over_all_positions(shape, axis):
     x, label = scores(shape), labels(shape, axis)
     total, counted = summed(x, label, axis)
@@ -161,7 +160,7 @@ def test_the_loss_weight_scales_the_gradient():
     np.testing.assert_allclose(three, 3 * one)
 
 
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", SHAPE_AND_AXIS)
 def test_a_second_top_has_the_probabilities(shape, axis):
     x, label = scores(shape), labels(shape, axis)
     layer = softmax_loss("", shape, axis, tops='top: "loss" top: "prob"')
@@ -248,7 +247,7 @@ def accuracy(settings, x, label, axis=1, tops=""):
     return forward(layer_of(text, x.shape, label.shape), x, label).arrays
 
 
-@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("shape, axis", SHAPE_AND_AXIS)
 @pytest.mark.parametrize("top_k", [1, 2])
 @pytest.mark.parametrize("ignored", [None, 1])
 def test_accuracy_is_the_share_of_labels_among_the_top_k(shape, axis, top_k, ignored):

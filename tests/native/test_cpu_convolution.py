@@ -10,6 +10,7 @@ from layermem.backends.cpu.convolution import conv_problem, native
 from layermem.backends.cpu.support.launch import launch, query
 from tests.cases.convolution import CHUNKED, CPU_EDGES, FEW_TILES, edge_problem
 from tests.cases.fused import problem_of
+from tests.cases.net_layers import net_layer
 from tests.native.numbers import at, close, normal
 
 CASES = {name: edge_problem(edge) for name, edge in CPU_EDGES.items()}
@@ -197,9 +198,10 @@ def test_transformed_weights_of_a_large_layer_are_not_all_in_the_workspace(step,
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("c", "k", "size", "most"), [(144, 288, 14, 6), (192, 384, 7, 3), (160, 320, 14, 7)])
-def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, c, k, size, most):
-    slice_of_32 = conv_problem(n=4, c=c, h=size, w=size, k=k, kernel=(3, 3), pad=(1, 1), first=4, items=32)
+@pytest.mark.parametrize(("layer", "most"), [("4d", 6), ("5b", 3), ("4e", 7)])
+def test_chunks_of_a_slice_of_few_images_stay_in_cache(step, layer, most):
+    its = net_layer(f"GoogLeNet inception_{layer}/3x3", 4)
+    slice_of_32 = conv_problem(n=4, c=its.c, h=its.h, w=its.w, k=its.k, kernel=(3, 3), pad=(1, 1), first=4, items=32)
     assert query(f"conv_{step}_workspace_bytes", slice_of_32) <= most * 2**20
 
 

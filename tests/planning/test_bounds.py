@@ -164,7 +164,7 @@ def test_more_of_anything_never_raises_a_bound():
         assert falls([least_seconds(graph, Costs(each), whole // 2) for each in rates])
 
 
-def test_a_graph_in_slices_says_so():
+def test_is_sliced_finds_an_op_on_a_slice_of_the_batch():
     graph = chain()
     assert not is_sliced(graph)
     record = replace(graph.ops[1].record, batch_slice=BatchSlice(0, 2, 4))

@@ -110,14 +110,14 @@ def test_the_quickest_of_the_programs_that_fit_is_taken():
         assert len(asked) <= 1 + SETTINGS.request_doublings + SETTINGS.request_halvings
 
 
-def test_less_is_asked_for_twice_as_fast_each_time_until_it_fits():
+def test_each_request_is_twice_as_far_below_the_budget_until_a_program_fits():
     found, asked = searched(lambda nbytes: max(1000, 101_000 - nbytes) if nbytes > 90_000 else 0)
     assert asked[:5] == [NEAR, *rungs(98_000, 96_000, 92_000, 84_000)]
     assert all(asked[4] < nbytes < asked[3] for nbytes in asked[5:])
     assert found.asked == max(nbytes for nbytes in asked if nbytes <= 90_000)
 
 
-def test_a_strategy_that_knows_nothing_leaner_is_asked_once():
+def test_a_strategy_without_a_smaller_plan_gets_one_request():
     found, asked = searched(lambda nbytes: 1000, least=BUDGET)
     assert found is None and len(asked) == 1
 

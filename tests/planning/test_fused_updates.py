@@ -36,7 +36,7 @@ def test_a_fused_update_saves_memory_where_x_dy_and_its_workspace_are_no_larger_
     assert saves_memory(graph, fused) == (kept_bytes <= 4 * inputs * num_output)
 
 
-def test_only_those_that_save_memory_are_put_in_place():
+def test_only_fused_updates_that_save_memory_are_selected():
     wide, narrow = graph_of(64), graph_of(2)
     assert "fc.backward_update" in with_fused_updates(wide).by_name and "fc.wgrad" in wide.by_name
     assert "fc.wgrad" not in with_fused_updates(wide).by_name
@@ -49,12 +49,12 @@ def test_the_form_with_fused_updates_is_made_once():
 
 
 @pytest.mark.parametrize("num_output, used", [(64, True), (2, False)])
-def test_auto_runs_those_that_save_memory(num_output, used):
+def test_auto_runs_the_fused_updates_that_save_memory(num_output, used):
     order = compile([graph_of(num_output)], strategy="auto").train.plan.order
     assert ("fc.backward_update" in order) == used
 
 
-def test_one_that_was_measured_to_take_longer_than_its_parts_does_not_raise_the_bound():
+def test_a_fused_update_slower_than_its_two_ops_does_not_raise_the_bound():
     graph, model = graph_of(64), model_costs("cpu")
     [fused] = graph.fused_updates
     apart = sum(model.op(graph.by_name[name]) for name in fused.covers)

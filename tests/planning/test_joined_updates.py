@@ -45,13 +45,13 @@ def test_updates_wait_to_the_end_where_there_are_bytes_for_their_gradients():
     assert order_of(chain(), 2000, [512] * 6) == "wgrad1 wgrad2 wgrad3 update1 update2 update3"
 
 
-def test_they_run_before_an_op_that_has_no_bytes_for_their_gradients():
+def test_joined_updates_run_before_an_op_that_has_no_bytes_for_their_gradients():
     assert order_of(chain(), 1024, [512] * 6) == "wgrad1 wgrad2 update1 update2 wgrad3 update3"
     assert order_of(chain(), 1023, [512] * 6) == "wgrad1 update1 wgrad2 update2 wgrad3 update3"
     assert order_of(chain(), 2000, [512, 512, 512, 512, 1500, 512]) == "wgrad1 wgrad2 update1 update2 wgrad3 update3"
 
 
-def test_they_run_before_an_op_that_touches_what_they_change():
+def test_joined_updates_run_before_an_op_that_touches_their_parameters():
     assert order_of(chain(shared=True), 2000, [512] * 6) == "wgrad1 update1 wgrad2 wgrad3 update2 update3"
 
 

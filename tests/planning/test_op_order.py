@@ -43,7 +43,7 @@ def test_an_op_that_holds_more_after_than_before_runs_right_before_what_adds_to_
 
 
 @pytest.mark.parametrize(("units", "is_delayed"), [(1, True), (2, False)])
-def test_an_update_waits_with_it_unless_its_gradient_takes_what_that_gains(units, is_delayed):
+def test_an_update_is_delayed_with_its_op_unless_its_gradient_takes_the_bytes_gained(units, is_delayed):
     net = u_shape(weight_bytes=units * UNIT)
     tail = ["crop.backward", "crop.update"] if is_delayed else ["mid.backward"]
     assert delay_growth(net, own_order(net))[-1 - len(tail) : -1] == tail

@@ -148,7 +148,7 @@ def test_what_fits_nowhere_is_refused_with_the_minimum_in_slices(job):
     assert not refused.feasible and refused.peak_bytes < evaluate(job, "intra").peak_bytes
 
 
-def test_the_minimum_in_slices_is_that_of_as_many_as_help(job):
+def test_the_minimum_with_auto_slices_is_at_most_that_of_any_number_of_slices(job):
     refused = evaluate(job.with_slices("auto"), "auto", 1)
     every = [evaluate(job.with_slices(f"whole/{count}"), "auto", 1).minimum_bytes for count in (2, 4, 8, 16)]
     assert refused.minimum_bytes <= min(every)

@@ -31,7 +31,7 @@ def recompute(graph: Graph, costs: Costs, budget_bytes: int | None, evaluator: P
 
 @strategy(
     "recompute-exact",
-    description="the same over all lower sets, as far as 20 seconds reach",
+    description="the same over all lower sets, for up to 20 step seconds (counted work, not time)",
     order=80,
     compare_by_default=False,
     suggest_when_over_budget=False,

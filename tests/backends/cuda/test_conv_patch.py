@@ -15,17 +15,17 @@ from layermem.backends.cuda.support.launch import Launch
 from layermem.ops import NARROW, ConvProblem
 from tests.backends.cuda.harness import Memory, kernel_names
 from tests.cases.fused import FUSED, first_layer, problem_of
+from tests.cases.net_layers import net_layer
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS
 from tests.emulator.hosts import Packed
 
 SHARED_BYTES = {"75": 65536, "80": 166912, "86": 101376, "89": 101376, "90": 232448}  # that a block may have
 
-
-ALEXNET = problem_of(256, 3, 96, 227, 11, 4, pad=0)
-RESNET = problem_of(128, 3, 64, 224, 7, 2)
-VGG = problem_of(64, 3, 64, 224)
-MOBILENET = problem_of(128, 3, 32, 224, stride=2)
+ALEXNET = net_layer("AlexNet conv1", 256)
+RESNET = net_layer("ResNet-50 conv1", 128)
+VGG = net_layer("VGG-16 conv1_1", 64)
+MOBILENET = net_layer("MobileNet conv1", 128)
 PROBLEMS = FUSED["fprop by a patch"]
 
 

@@ -19,8 +19,17 @@ from tests.backends.cuda.harness import PLAIN, Case, Memory, Way, layer_of, run_
 from tests.backends.cuda.slices import Slices
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.backends.cuda.test_narrow_kernels import check as check_narrow
-from tests.cases.convolution import DEPTHWISE, PRECISION_BOUNDS, SLICED_DEPTHWISE, conv_case, edge_layer
+from tests.cases.convolution import (
+    DECONVOLUTION_PARTS,
+    DEPTHWISE,
+    DEPTHWISE_PARTS,
+    PRECISION_BOUNDS,
+    SLICED_DEPTHWISE,
+    conv_case,
+    edge_layer,
+)
 from tests.cases.fused import problem_of
+from tests.cases.net_layers import depthwise_problem, net_layer
 from tests.cases.slices import sliced
 
 LONG_SUMS = {"dw0": 1e-5, "dw1": 1e-5}
@@ -103,14 +112,13 @@ def parts_of(monkeypatch: pytest.MonkeyPatch, images_each: int, rows_each: int) 
     monkeypatch.setattr(DepthwiseWgrad, "rows_each", rows_each)
 
 
-PARTS = [(1, 1), (1, 9), (2, 2), (5, 9), (5, 2), (7, 1), (12, 9), (12, 3)]
-OF_DECONVOLUTIONS = [(1, 1), (5, 2), (12, 3)]  # the same kernels, which meet x and dy in each other's place
-
-
 @pytest.mark.exhaustive(6)
 @pytest.mark.parametrize(
     ("kind", "images", "rows"),
-    [*(("Convolution", *parts) for parts in PARTS), *(("Deconvolution", *parts) for parts in OF_DECONVOLUTIONS)],
+    [
+        *(("Convolution", *parts) for parts in DEPTHWISE_PARTS),
+        *(("Deconvolution", *parts) for parts in DECONVOLUTION_PARTS),
+    ],
 )
 @pytest.mark.parametrize("name", SLICED_DEPTHWISE)
 def test_gradients_of_filters_are_those_of_the_whole_batch(name, kind, images, rows, monkeypatch):
@@ -143,17 +151,13 @@ def test_a_filter_of_two_bottoms_has_the_gradients_of_both(monkeypatch):
     Slices(sliced(text, [(4, 4, 5, 4)] * 2), (1,) * 4).check()
 
 
-def depthwise_problem(images: int, channels: int, size: int, kernel: int = 3, stride: int = 1) -> ConvProblem:
-    return problem_of(images, channels, channels, size, kernel, stride, groups=channels)
-
-
 @pytest.mark.parametrize(
     "problem, warps, bands, images_each",
     [
-        (depthwise_problem(128, 32, 112), 4, 6, 1),
-        (depthwise_problem(128, 128, 56), 4, 1, 1),
-        (depthwise_problem(128, 512, 14), 4, 1, 5),
-        (depthwise_problem(128, 1024, 7), 1, 1, 3),
+        (net_layer("MobileNet conv2_1/dw", 128), 4, 6, 1),
+        (net_layer("MobileNet conv3_1/dw", 128), 4, 1, 1),
+        (net_layer("MobileNet conv5_1/dw", 128), 4, 1, 5),
+        (net_layer("MobileNet conv6/dw", 128), 1, 1, 3),
         (depthwise_problem(2, 8, 3), 1, 1, 1),
     ],
 )
@@ -165,9 +169,9 @@ def test_parts_keep_multiprocessors_busy_and_are_few(problem, warps, bands, imag
 
 
 def test_parts_follow_from_the_whole_batch_alone():
-    whole = DepthwiseWgrad.of(depthwise_problem(128, 512, 14), None)
+    whole = DepthwiseWgrad.of(net_layer("MobileNet conv5_1/dw", 128), None)
     for items in (1, 2, 32):
-        its = DepthwiseWgrad.of(depthwise_problem(items, 512, 14), BatchSlice(items, items, 128))
+        its = DepthwiseWgrad.of(net_layer("MobileNet conv5_1/dw", items), BatchSlice(items, items, 128))
         assert (its.warps, its.rows_each, its.images_each) == (whole.warps, whole.rows_each, whole.images_each)
 
 

@@ -16,6 +16,7 @@ from tests.backends.cuda.conv_moments import forward, moments
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
 from tests.cases.fused import FUSED, OF_OCTETS, problem_of
+from tests.cases.net_layers import net_layer
 from tests.cases.normalization import MOMENT_ROWS
 from tests.cases.slices import MOMENT_BLOBS, MOMENT_SLICES
 from tests.emulator import emulate
@@ -112,7 +113,7 @@ def test_a_tile_of_several_units_leaves_the_moments_of_each(name, large, precisi
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_moments_are_left():
-    problem = problem_of(32, 64, 256, 56, 1)
+    problem = net_layer("ResNet-50 res2a_branch2c", 32)
     assert writes_moments()
     plain, leaving = (conv_fprop(ENGINES["tf32"], problem, 256, 512, 768, moments=at) for at in (0, 1024))
     names = [[each.function for each in launch.alternatives] for launch in (plain, leaving)]

@@ -16,7 +16,8 @@ from tests.backends.cuda import norm_sums as stated
 from tests.backends.cuda.harness import Memory, Way, run_op
 from tests.backends.cuda.norm_sums import dgrad, norm_operands
 from tests.backends.cuda.strict import BOUNDS_AT_LEAST
-from tests.cases.fused import FUSED, OF_OCTETS, problem_of
+from tests.cases.fused import FUSED, OF_OCTETS
+from tests.cases.net_layers import net_layer
 from tests.cases.normalization import MOMENT_ROWS
 from tests.cases.slices import MOMENT_BLOBS, MOMENT_SLICES
 from tests.emulator import emulate
@@ -126,7 +127,7 @@ def test_a_tile_of_several_units_leaves_the_sums_of_each(large, precision, rng, 
 
 
 def test_tiles_of_other_rows_are_no_alternatives_where_sums_are_left():
-    problem, struct = problem_of(32, 256, 64, 56, 1), NormOperands(256, 512, 768).struct
+    problem, struct = net_layer("ResNet-50 res2b_branch2a", 32), NormOperands(256, 512, 768).struct
     launch = conv_dgrad(ENGINES["tf32"], problem, 256, 512, 768, norm={"parts": 1024, **struct})
     names = [launch.function, *(each.function for each in launch.alternatives)]
     assert all(name.startswith("conv_dgrad_sums_") and "64x64" not in name for name in names) and len(names) > 1

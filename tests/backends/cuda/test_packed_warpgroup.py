@@ -36,6 +36,7 @@ from tests.backends.cuda.test_slices import cut, cut_images
 from tests.cases import CASES
 from tests.cases.convolution import OCTETS, PACKED, conv_case, conv_text
 from tests.cases.fused import problem_of
+from tests.cases.net_layers import net_layer
 from tests.cases.slices import sliced
 from tests.emulator import emulate
 from tests.emulator.emulate import WAYS, EmulationError
@@ -194,20 +195,21 @@ def test_what_slices_complete_is_multiplied_by_warpgroups_too():
 
 
 @pytest.mark.parametrize(
-    "problem, expected",
+    "layer, expected",
     [
-        (problem_of(64, 256, 256, 56), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),  # conv3_2 of VGG-16
-        (problem_of(64, 128, 256, 56), {"conv_fprop", "conv_wgrad"}),
-        (problem_of(64, 512, 512, 14), {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
-        (problem_of(64, 512, 512, 7), {"conv_wgrad"}),  # of ResNet-50: too few tiles for the others
-        (problem_of(64, 256, 1024, 14, kernel=1), set()),
-        (problem_of(64, 2048, 512, 7, kernel=1), set()),
-        (problem_of(64, 160, 320, 14), {"conv_fprop"}),  # of GoogLeNet: tiles of outputs that are not full
-        (problem_of(64, 128, 128, 112), set()),
+        ("VGG-16 conv3_2", {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
+        ("VGG-16 conv3_1", {"conv_fprop", "conv_wgrad"}),
+        ("VGG-16 conv5_1", {"conv_fprop", "conv_dgrad", "conv_wgrad"}),
+        ("ResNet-50 res5b_branch2b", {"conv_wgrad"}),  # too few tiles for the others
+        ("ResNet-50 res4a_branch2c", set()),
+        ("ResNet-50 res5b_branch2a", set()),
+        ("GoogLeNet inception_4e/3x3", {"conv_fprop"}),  # tiles of outputs that are not full
+        ("VGG-16 conv2_2", set()),
     ],
 )
-def test_they_run_where_that_pays(problem, expected, monkeypatch):
+def test_packed_products_run_by_warpgroups_where_that_pays(layer, expected, monkeypatch):
     monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
+    problem = net_layer(layer, 64)
     engine = engine_of(call_of(), "x0", problem)
     assert engine.by_warpgroups == expected
     modules = {
@@ -244,14 +246,14 @@ def test_what_a_batch_norm_needs_comes_from_launches_of_its_own():
 
 def test_a_launch_has_the_blocks_that_run_at_once():
     tile, *of_wgrad = PACKED_TILES
-    problem = problem_of(64, 256, 256, 56)
+    problem = net_layer("VGG-16 conv3_2", 64)
     launch = conv_fprop(engine_of(call_of(), "x0", problem), problem, 256, 512, 768)
     assert launch.function == "conv_fprop_192x256_v8" and launch.grid == (132, 1, 1) and launch.block == 384
     assert launch.shared == 3 * (192 + 256) * 128 + 1024 and not launch.alternatives
     assert tile.shared_bytes("bf16") + 12 * 1024 <= 227 << 10
     wgrad, few = (
         next(iter(conv_wgrad(engine_of(call_of(), "x0", each), each, 256, 512, 768, False, 1024)))
-        for each in (problem_of(64, 512, 512, 28), problem_of(1, 256, 256, 9))
+        for each in (net_layer("VGG-16 conv4_2", 64), problem_of(1, 256, 256, 9))
     )
     assert wgrad.function == "conv_wgrad_256x192_v8" and wgrad.grid == (132, 1, 1)  # 24 of 4 parts, two a block
     assert few.function == "conv_wgrad_256x128_v8" and few.grid == (18, 1, 1)

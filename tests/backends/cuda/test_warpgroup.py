@@ -37,6 +37,7 @@ from tests.backends.cuda.test_slices import cut
 from tests.cases import CASES
 from tests.cases.convolution import CONV_EDGES, PRECISION_BOUNDS, edge_case
 from tests.cases.fused import FUSED, problem_of
+from tests.cases.net_layers import net_layer
 from tests.cases.slices import WARPGROUP_CONVOLUTIONS, sliced
 from tests.emulator import build as builder
 from tests.emulator import emulate, fake_driver
@@ -202,7 +203,7 @@ def test_slices_have_the_bits_of_the_whole_batch(settings, shape, precision, mon
 
 def test_what_slices_complete_runs_in_the_engine_of_the_whole():
     """The emulator adds alike in both engines, a GPU does not."""
-    problem = problem_of(32, 64, 64, 56)
+    problem = net_layer("ResNet-50 res2a_branch2b", 32)
     engine = engine_of(CudaCall({}, precision="tf32", capability=CAPABILITY), "x0", problem)
     assert isinstance(engine, WarpgroupEngine) and engine.on_fp32 == engine
 
@@ -211,7 +212,7 @@ def test_what_slices_complete_runs_in_the_engine_of_the_whole():
 
 
 def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
-    problem = problem_of(32, 64, 64, 56)
+    problem = net_layer("ResNet-50 res2a_branch2b", 32)
     assert launches_of(problem).module == "convolution_tf32_sm90a"
     assert launches_of(problem, "bf16").module == "convolution_bf16_sm90a"
     for other in ("", "80", "89", "100", "120"):
@@ -225,23 +226,24 @@ def test_the_architecture_the_precision_and_the_shape_choose_the_engine():
 
 
 @pytest.mark.parametrize(
-    "precision, problem, expected",
+    "precision, layer, expected",
     [
-        ("tf32", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),  # res2a_branch2c of ResNet-50
-        ("tf32", problem_of(32, 256, 64, 56, kernel=1), set()),
-        ("tf32", problem_of(32, 512, 128, 28, kernel=1), set()),
-        ("tf32", problem_of(32, 128, 128, 112), {"conv_fprop"}),  # conv2_2 of VGG-16
-        ("bf16", problem_of(32, 64, 256, 56, kernel=1), {"conv_fprop"}),
-        ("bf16", problem_of(32, 256, 64, 56, kernel=1), set()),
-        ("bf16", problem_of(32, 1024, 256, 14, kernel=1), {"conv_fprop"}),  # res4b_branch2a
-        ("bf16", problem_of(32, 128, 128, 112), set()),
-        ("bf16", problem_of(32, 256, 256, 56), {"conv_fprop", "conv_dgrad"}),  # conv3_2 of VGG-16
-        ("bf16", problem_of(32, 4096, 1000, 1, kernel=1), set()),  # an inner product
-        ("fp32", problem_of(32, 256, 256, 56), set()),
+        ("tf32", "ResNet-50 res2a_branch2c", {"conv_fprop"}),
+        ("tf32", "ResNet-50 res2b_branch2a", set()),
+        ("tf32", "ResNet-50 res3b_branch2a", set()),
+        ("tf32", "VGG-16 conv2_2", {"conv_fprop"}),
+        ("bf16", "ResNet-50 res2a_branch2c", {"conv_fprop"}),
+        ("bf16", "ResNet-50 res2b_branch2a", set()),
+        ("bf16", "ResNet-50 res4b_branch2a", {"conv_fprop"}),
+        ("bf16", "VGG-16 conv2_2", set()),
+        ("bf16", "VGG-16 conv3_2", {"conv_fprop", "conv_dgrad"}),
+        ("bf16", "VGG-16 fc8", set()),
+        ("fp32", "VGG-16 conv3_2", set()),
     ],
 )
-def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected, monkeypatch):
+def test_products_run_by_warpgroups_where_that_pays(precision, layer, expected, monkeypatch):
     monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
+    problem = net_layer(layer, 32)
     engine = engine_of(CudaCall({}, precision=precision, capability=CAPABILITY), "x0", problem)
     assert engine.by_warpgroups == expected
     modules = {
@@ -253,20 +255,20 @@ def test_products_run_by_warpgroups_where_that_pays(precision, problem, expected
 
 
 @pytest.mark.parametrize(
-    "precision, problem, expected",
+    "precision, layer, expected",
     [
-        ("tf32", problem_of(32, 64, 256, 56, kernel=1), True),  # res2a_branch2c
-        ("tf32", problem_of(32, 128, 128, 28), True),  # res3b_branch2b
-        ("bf16", problem_of(32, 64, 256, 56, kernel=1), True),
-        ("bf16", problem_of(32, 128, 128, 28), False),  # the other engine's tiles read as little there
+        ("tf32", "ResNet-50 res2a_branch2c", True),
+        ("tf32", "ResNet-50 res3b_branch2b", True),
+        ("bf16", "ResNet-50 res2a_branch2c", True),
+        ("bf16", "ResNet-50 res3b_branch2b", False),  # the other engine's tiles read as little there
     ],
 )
-def test_moments_change_neither_the_engine_nor_the_number_of_launches(precision, problem, expected, monkeypatch):
+def test_moments_change_neither_the_engine_nor_the_number_of_launches(precision, layer, expected, monkeypatch):
     """A recompute, which has no role for them, has the same bits."""
     monkeypatch.setattr(warpgroup, "THRESHOLDS", THRESHOLDS)
     for roles in (("x0", "w0", "y0", "moments"), ("x0", "w0", "y0")):
         call = CudaCall(dict.fromkeys(roles, 256), precision=precision, capability=CAPABILITY)
-        (launch,) = cuda_kernels.bind(Conv(problem), "forward", call)
+        (launch,) = cuda_kernels.bind(Conv(net_layer(layer, 32)), "forward", call)
         assert launch.module.endswith("_sm90a") == expected
 
 
@@ -278,7 +280,7 @@ def test_no_batch_changes_the_engine():
 def test_a_launch_has_the_blocks_that_run_at_once():
     large, small = WARPGROUP_TILES
     assert [tile.name for tile in WARPGROUP_TILES] == ["256x128", "128x64"]
-    launch = launches_of(problem_of(64, 256, 256, 56))
+    launch = launches_of(net_layer("VGG-16 conv3_2", 64))
     assert launch.function == "conv_fprop_256x128_v4" and launch.grid == (132, 1, 1) and launch.block == 384
     assert launch.shared == 4 * 32 * (256 * 4 + 128 * 4) + 1024 and not launch.alternatives
     few = launches_of(problem_of(1, 256, 64, 14))

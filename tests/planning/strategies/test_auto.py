@@ -50,7 +50,7 @@ def test_smaller_budgets_recompute_repeatedly_and_then_offload():
     ]
 
 
-def test_where_nothing_fits_it_takes_the_fewest_bytes_that_any_strategy_reaches():
+def test_auto_takes_the_fewest_bytes_of_any_strategy_if_none_fits():
     others = [Planned(name, NET, 0).units for name in ("inter", "sublinear", "recompute", "hybrid")]
     assert Planned("auto", NET, 0).units == min(others) == 3
 

@@ -11,7 +11,7 @@ def state_on_host(planned):
     return {NET.buffers[gap.buffer].kind for gap in planned.plan.decisions if gap.use == -1}
 
 
-def test_it_needs_no_more_than_either_of_its_parts():
+def test_hybrid_needs_no_more_bytes_than_either_of_its_parts():
     net = chain(6, overlays=True)
     assert Planned("hybrid", net, 0).units <= min(Planned(name, net, 0).units for name in ("intra", "inter"))
     assert Planned("hybrid", net, 0).units < Planned("inter", net, 0).units

@@ -8,5 +8,5 @@ def test_gradients_take_no_bytes_of_their_own_where_each_may_lie_over_an_activat
     assert [Planned("intra", chain(n, overlays=True)).units for n in (1, 4, 20)] == [2, 5, 21]
 
 
-def test_without_permission_from_an_op_it_is_liveness():
+def test_intra_takes_the_bytes_of_liveness_if_no_op_permits_an_overlay():
     assert Planned("intra", chain(4)).units == Planned("liveness", chain(4)).units

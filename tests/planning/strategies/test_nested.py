@@ -28,7 +28,7 @@ def test_with_five_units_ops_run_again_more_than_once():
     assert max(planned.repeated.count(name) for name in planned.repeated) == 2
 
 
-def test_below_what_it_reaches_it_takes_the_fewest_bytes():
+def test_nested_takes_the_fewest_bytes_below_its_minimum():
     assert Planned("nested", chain(8), 3).units == Planned("nested", chain(8)).units == 4
 
 

@@ -30,7 +30,7 @@ def test_no_op_runs_more_than_twice(budget):
 
 
 @pytest.mark.parametrize("net", ["residual", "inception"])
-def test_of_the_plans_that_fit_it_takes_the_one_that_recomputes_least(net, tmp_path):
+def test_sublinear_takes_the_fitting_plan_that_recomputes_least(net, tmp_path):
     (graph, *_), costs = solver_job(net, tmp_path)
     evaluator = ArenaPlanner([graph], costs)
     candidates = sublinear_candidates(graph, costs, evaluator, Hints())
@@ -43,7 +43,7 @@ def test_of_the_plans_that_fit_it_takes_the_one_that_recomputes_least(net, tmp_p
     assert len(seconds) > 1
 
 
-def test_without_a_budget_it_takes_the_fewest_bytes():
+def test_sublinear_takes_the_fewest_bytes_without_a_budget():
     assert Planned("sublinear", chain(36)).plan == Planned("sublinear", chain(36), 0).plan
 
 

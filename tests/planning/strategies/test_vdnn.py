@@ -27,5 +27,5 @@ def test_vdnn_conv_offloads_the_inputs_of_convolutions_with_or_without_a_relu_of
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu", "cuda"])
-def test_vdnn_all_offloads_them_and_the_inputs_of_other_layers(device):
+def test_vdnn_all_offloads_more_than_vdnn_conv(device):
     assert offloaded("vdnn-conv", device) < offloaded("vdnn-all", device)

@@ -12,9 +12,8 @@ two matrices, and once the stage is complete it is summed as the weight gradient
                                        image_rows  their pixels of the image, [DEPTH][g][kh kw][C/g]; both exist if
                                                    some slice ends within a stage
 
-The workspace holds consecutive splits that one slice completes, until sum_parts adds them.  If the split cuts each
-image into pieces, every slice completes the pieces of its images: statements about one split then apply to the pieces
-of one image.
+The workspace holds consecutive splits that one slice completes, until sum_parts adds them.  If SplitK cuts each image
+into pieces, each piece is summed as a split is, and every slice completes all pieces of its images.
 """
 
 from __future__ import annotations
