@@ -70,7 +70,7 @@ $(VENV)/.docs: $(VENV)/.base
 
 # PyCUDA for the tests of the CUDA runtime: built once, without a toolkit or a GPU, and kept under .cache/.  It only
 # translates calls, so the time of its compiler is all that optimisation would change here.
-$(VENV)/.pycuda: $(VENV)/.ready layermem/backends/cuda/pycuda_wheel.py | native
+$(VENV)/.pycuda: $(VENV)/.ready layermem/cli/pycuda_wheel.py | native
 	CXXFLAGS=-O0 $(BIN)/layermem setup-cuda --kernels none --cache .cache/pycuda
 	touch $@
 
