@@ -6,21 +6,21 @@
 //            eltwise_product_backward: one, grid ceil(count / 64), block 64, dynamic shared 256 bytes per bottom
 //   traffic  4 bytes, or 2, per element of each bottom and of the result: bound by memory
 //   overlay  a thread reads all its inputs before it writes, so that outputs may lie on inputs
-//   assumes  at most MOST_INPUTS bottoms
+//   assumes  at most MAX_INPUTS bottoms
 //   source   Caffe eltwise_layer.cu; of equal largest inputs the last wins, as there
 #include "pointwise.cuh"
 
 using namespace lm;
 
-constexpr int MOST_INPUTS = 64;
+constexpr int MAX_INPUTS = 64;
 
 template <class T>
 struct EltwiseArgs {
     T* y;
     void* winner;         // or null
     unsigned char* mask;  // or null
-    const T* x[MOST_INPUTS];
-    float coefficients[MOST_INPUTS];
+    const T* x[MAX_INPUTS];
+    float coefficients[MAX_INPUTS];
     int inputs, count;
     int wide;            // winner is int, not a byte
     float largest_zero;  // of a mask (pointwise.cuh)
@@ -166,8 +166,8 @@ LM_KERNEL_OF_ELEMENTS(eltwise_max_backward, MaxBackwardArgs, POINTWISE_THREADS, 
 // eltwise_product_backward: every wanted dx_i = dy times the product of the other bottoms
 template <class T>
 struct ProductBackwardArgs {
-    T* dx[MOST_INPUTS];  // null if the gradient is not computed
-    const T* x[MOST_INPUTS];
+    T* dx[MAX_INPUTS];  // null if the gradient is not computed
+    const T* x[MAX_INPUTS];
     const T* dy;
     unsigned long long accumulates;  // bit i: add to dx_i
     int inputs, count;
@@ -196,8 +196,8 @@ LM_KERNEL_OF_ELEMENTS(eltwise_product_backward, ProductBackwardArgs, PRODUCT_THR
 // eltwise_sum_relu_backward: every wanted dx_i = coefficient_i dy where the sum was positive, by the mask or by y
 template <class T>
 struct SumBackwardArgs {
-    T* dx[MOST_INPUTS];  // null if the gradient is not computed
-    float coefficients[MOST_INPUTS];
+    T* dx[MAX_INPUTS];  // null if the gradient is not computed
+    float coefficients[MAX_INPUTS];
     const T* dy;
     const T* y;                      // read where there is no mask
     const unsigned char* mask;       // or null

@@ -199,12 +199,12 @@ struct TapSteps {
     Divider across;
 };
 
-constexpr int MOST_ROWS = 256;  // of a tile, for which there are registers
+constexpr int MAX_ROWS = 256;  // of a tile, for which there are registers
 
 template <class Product, int ROWS, int THREADS, int V, class E>
 struct TapRows : Copies<E, ROWS * STAGE_DEPTH<V> / V / THREADS, V, TapRows<Product, ROWS, THREADS, V, E>> {
     static constexpr int CHUNKS = STAGE_DEPTH<V> / V, STRIDE = THREADS / CHUNKS, COPIES = ROWS / STRIDE;
-    static constexpr bool FEW_ROWS = ROWS <= MOST_ROWS;
+    static constexpr bool FEW_ROWS = ROWS <= MAX_ROWS;
     static constexpr bool IN_REGISTERS = V > 1 && Product::ROWS_IN_REGISTERS&& FEW_ROWS;  // else copies read the table,
     static constexpr bool KEEPS_OFFSETS = IN_REGISTERS && !(TapRows::WIDENS && THREADS > 128);  // or offsets alone
 

@@ -56,7 +56,7 @@ struct Mma {
     static constexpr int UNROLLED = AHEAD || (LM_ARCH >= 800 && LM_ARCH < 1000) ? 4 : 1;  // at most
     static constexpr bool ROWS_IN_REGISTERS = AHEAD && PRECISION != Precision::FP32X3;
     static constexpr int COPIES_AT_ONCE = PRECISION == Precision::FP32X3 && LM_ARCH < 900 ? 1 : 2;
-    static constexpr bool KEEPS_PLACES = PRECISION != Precision::BF16 || T::M <= MOST_ROWS;  // packing takes registers
+    static constexpr bool KEEPS_PLACES = PRECISION != Precision::BF16 || T::M <= MAX_ROWS;  // packing takes registers
 
     static constexpr bool APART = PRECISION == Precision::FP32X3;  // sums of stages
 

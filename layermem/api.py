@@ -28,7 +28,7 @@ from layermem.planning.job import Budget, Job
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import Message
 from layermem.report.comparison import evaluate_all, rank, select_strategies
-from layermem.report.fitting import MOST_ITEMS, Fit, find_fits, jobs_by_batch, jobs_in_slices
+from layermem.report.fitting import MAX_ITEMS, Fit, find_fits, jobs_by_batch, jobs_in_slices
 from layermem.report.plan_report import PlanReport, evaluate
 from layermem.schedule.program import Program
 from layermem.solver.jobs import StepOptions
@@ -124,7 +124,7 @@ def fit(
     solver: PathName | SolverFile | None = None,
     strategies: Sequence[str] | None = None,
     device: str | Device | None = None,
-    most: int = MOST_ITEMS,
+    most: int = MAX_ITEMS,
     host_budget: Budget = None,
     spill: PathName | None = None,
     hints: Hints = Hints(),

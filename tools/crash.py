@@ -39,7 +39,7 @@ from tools.campaign.session import Campaign, add_arguments
 
 DIGITS = Path(__file__).resolve().parents[1] / "prototxt" / "digits" / "train_val.prototxt"
 LAST = 16  # iterations of a chain
-MOST_CHILDREN = 12  # most children of a chain; the last is not disturbed
+MAX_CHILDREN = 12  # most children of a chain; the last is not disturbed
 LIMIT = 300.0  # seconds for one child, on a machine that also does other work
 SLOWEST = 0.03  # seconds between a snapshot and a signal: longer than an iteration and a snapshot
 PROCESSES = multiprocessing.get_context("fork")
@@ -213,8 +213,8 @@ def try_chain(campaign: Campaign, index: int, chain: Chain, expected: dict[str, 
         files = {"solver.prototxt": chain.setting.text, "stderr.txt": chain.said, "events.txt": "\n".join(history)}
         campaign.report(index, f"{what}, after {', '.join(history)}", files)
 
-    for number in range(MOST_CHILDREN):
-        event = rng.choice([*EVENTS]) if number + 1 < MOST_CHILDREN else "nothing"
+    for number in range(MAX_CHILDREN):
+        event = rng.choice([*EVENTS]) if number + 1 < MAX_CHILDREN else "nothing"
         code = run_child(chain, event, rng)
         history.append(f"{event} ({code})")
         campaign.count(event)

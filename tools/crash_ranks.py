@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.campaign.session import Campaign, add_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
-LAST, SECONDS, MOST_JOBS, LIMIT = 20, 5.0, 4, 300.0
+LAST, SECONDS, MAX_JOBS, LIMIT = 20, 5.0, 4, 300.0
 SETTING = f"""net: "{ROOT}/prototxt/digits/train_val.prototxt" type: "Adam" momentum: 0.9 momentum2: 0.999
 base_lr: 0.002 lr_policy: "fixed" clip_gradients: 0.5 max_iter: {LAST} iter_size: 4 random_seed: 3 display: 0
 snapshot: 3 snapshot_prefix: "run"
@@ -109,8 +109,8 @@ def kill_one(job: subprocess.Popen[str], rng: random.Random) -> bool:
 
 def try_jobs(campaign: Campaign, index: int, folder: Path, expected: dict[str, bytes], rng: random.Random) -> None:
     campaign.count("trainings")
-    for number in range(MOST_JOBS):
-        left_alone = number + 1 == MOST_JOBS
+    for number in range(MAX_JOBS):
+        left_alone = number + 1 == MAX_JOBS
         size, plan = rng.choice((1, 2, 4) if left_alone else (2, 4)), rng.choice(PLANS)
         job = start(folder, size, plan)
         killed = not left_alone and kill_one(job, rng)

@@ -101,7 +101,7 @@ PARTS = {
     "C": Part(5.5, (Step("environment", 30), Step("training", 100), Step("ncu", 110), Step("sanitizer", 90))),
 }  # fmt: skip
 CHOOSING = ("training", "ops", "nets", "timeline", "layers", "ncu")  # steps that run chosen kernels
-MOST_LOG = 1 << 20  # bytes kept of a step's output, from its end
+MAX_LOG = 1 << 20  # bytes kept of a step's output, from its end
 SAID = 30  # lines of output kept with the results of a failed step
 
 
@@ -294,9 +294,9 @@ def unused_families(step: str, options: argparse.Namespace, call: Call) -> dict[
 
 def shorten(log: Path, begin: int) -> None:
     """Keep the end of a step's output, from byte `begin` on."""
-    if os.path.getsize(log) - begin > MOST_LOG:
+    if os.path.getsize(log) - begin > MAX_LOG:
         content = log.read_bytes()
-        write_atomically(log, content[:begin] + content[-MOST_LOG:])
+        write_atomically(log, content[:begin] + content[-MAX_LOG:])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from layermem.proto.schema import Message, enum_name
 from layermem.utils.input_files import Read, read_bytes, read_lines
 
 FILE_LIMIT_BYTES = 2**30
-MOST_PIXELS = 2**24  # along an axis: float32 is exact up to here
+MAX_PIXELS = 2**24  # along an axis: float32 is exact up to here
 
 
 @feed_of(SIZES)
@@ -72,7 +72,7 @@ def read_sizes(path: Path, read: Read = read_bytes) -> list[tuple[int, int]]:
         words = line.split()
         if not words:
             continue
-        if len(words) < 3 or not all(w.isascii() and w.isdigit() and 0 < int(w[:9]) < MOST_PIXELS for w in words[-2:]):
+        if len(words) < 3 or not all(w.isascii() and w.isdigit() and 0 < int(w[:9]) < MAX_PIXELS for w in words[-2:]):
             what = "has a line that is not a name, a height and a width; write it as `000001 353 500`"
             raise InputError(what, path=str(path), line=number)
         sizes.append((int(words[-2]), int(words[-1])))

@@ -40,7 +40,7 @@ from layermem.solver.build import check_keep
 from layermem.solver.feeds import Feeds
 from layermem.solver.jobs import StepOptions
 from layermem.solver.parameters import Parameters
-from layermem.solver.planned import MOST_PLANS
+from layermem.solver.planned import MAX_PLANS
 from layermem.solver.recording import Recording
 from layermem.utils.arguments import checked
 from layermem.utils.exclusive import Lock, exclusive
@@ -344,7 +344,7 @@ class Net(FedNet, LendingNet):
         if self._session is None or self._passes is None:
             device = self._step.target
             reports = self._reports.setdefault(str(self._definition.input_shapes()), {})
-            if len(self._reports) > MOST_PLANS:
+            if len(self._reports) > MAX_PLANS:
                 del self._reports[next(iter(self._reports))]
             session = Session(self._definition, device, self._step, self._seed, reports, earlier)
             session.initial = list(self._initial)

@@ -74,6 +74,6 @@ from layermem.ops.roi_pooling import PsRoiPool, RoiPool
 from layermem.ops.scale import Bias, Scale
 from layermem.ops.shape import Concat, Partition, Reshape, Silence, Slice, Split, Tile
 from layermem.ops.softmax import Accuracy, InfogainLoss, Scores, Softmax, SoftmaxLoss
-from layermem.ops.update import ACCUMULATE, JOINED_UPDATES, MOST_JOINED, RULES, GradientNorm, Update
+from layermem.ops.update import ACCUMULATE, JOINED_UPDATES, MAX_JOINED, RULES, GradientNorm, Update
 from layermem.ops.upsample import Unpool, Upsample
 from layermem.ops.yolo import GridDetections, GridLoss, RegionLoss

@@ -8,7 +8,7 @@ from layermem.ops.base import Along, OpRecord, Tensor
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "AdamW")
 JOINED_UPDATES = "Update+Update"  # in Device.fusions: consecutive updates run as one launch
-MOST_JOINED = 64  # updates in one launch: the size of the argument array in cuda/update.cu
+MAX_JOINED = 64  # updates in one launch: the size of the argument array in cuda/update.cu
 ACCUMULATE = "Accumulate"  # a further rule: w0 += dw0, for gradients of several micro-batches; there is no h0
 
 

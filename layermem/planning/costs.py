@@ -71,7 +71,7 @@ MODELLED_GPU = "H200"
 # Share of the tensor cores' published rate that products reach if nothing else limits them: measured steps of VGG on an
 # RTX 3090, whose tensor cores are slow for its multiprocessors, reach three quarters of it over all layers
 # (`layermem docs benchmarks/published`).
-MOST_OF_PEAK = 0.9
+MAX_OF_PEAK = 0.9
 PRODUCTS_OF_TF32 = {"fp32x3": 3}  # tf32 products per product, by precision
 MODELS |= {f"cuda {name}": replace(MODELS["cuda"], flops=flops) for name, flops in TENSOR_CORES.items()}
 
@@ -213,14 +213,14 @@ def gpu_rates(device: str, spec: GpuSpec) -> Rates:
 def _flop_seconds(spec: GpuSpec, precision: str, base: Rates) -> float:
     """Seconds of a FLOP of matrix products; `base` are the rates of MODELLED_GPU.
 
-    On tensor cores they are the sum of the arithmetic at MOST_OF_PEAK and of the loads of operands: on MODELLED_GPU the
+    On tensor cores they are the sum of the arithmetic at MAX_OF_PEAK and of the loads of operands: on MODELLED_GPU the
     rest of 1 / base.flops, on others scaled by multiprocessors and clock.  So tensor cores that are slow compared with
     their multiprocessors reach a larger share of their peak than fast ones.
     """
     if precision == "fp32":
         return 1 / spec.peak(precision)
     of, products = find_gpu(MODELLED_GPU), PRODUCTS_OF_TF32.get(precision, 1)
-    arithmetic, of_modelled = (products / (MOST_OF_PEAK * each.peak(precision)) for each in (spec, of))
+    arithmetic, of_modelled = (products / (MAX_OF_PEAK * each.peak(precision)) for each in (spec, of))
     operands = 1 / base.flops - of_modelled
     return arithmetic + operands * (of.multiprocessors * of.clock) / (spec.multiprocessors * spec.clock)
 

@@ -34,7 +34,7 @@ from layermem.schedule.program import Program
 from layermem.utils.input_files import read_bytes
 
 ENDING = ".plans"
-MOST_PLANS, MOST_BUDGETS = 256, 1024  # of a file
+MAX_PLANS, MAX_BUDGETS = 256, 1024  # of a file
 FILE_LIMIT_BYTES = 2**23  # bytes of a file
 TEXT_LIMIT_BYTES = 2**25  # bytes of its text, half of them for plans
 FOLDER_LIMIT_BYTES = 2**26  # bytes of all files; beyond it the oldest are removed
@@ -151,7 +151,7 @@ class KeptPlans:
         search for this budget is complete."""
         self.read()
         if is_answer:
-            self.budgets = [*(each for each in self.budgets if each != budget_bytes), budget_bytes][-MOST_BUDGETS:]
+            self.budgets = [*(each for each in self.budgets if each != budget_bytes), budget_bytes][-MAX_BUDGETS:]
         text = program.plan.to_json(program.train.graph)  # which may have fewer fusions than the job's
         self._insert(KeptPlan.of(budget_bytes, program, text))
         content = {"budgets": self.budgets, "plans": [asdict(plan) for plan in self.plans]}
@@ -170,7 +170,7 @@ class KeptPlans:
             return
         self.plans = [other for other in self.plans if not plan.is_as_good(other)]
         insort(self.plans, plan, key=lambda each: each.numbers)
-        while len(self.plans) > MOST_PLANS or sum(len(each.text) for each in self.plans) > TEXT_LIMIT_BYTES // 2:
+        while len(self.plans) > MAX_PLANS or sum(len(each.text) for each in self.plans) > TEXT_LIMIT_BYTES // 2:
             # Omit the one that gains least over the next smaller one.
             gains = [smaller.seconds - larger.seconds for smaller, larger in zip(self.plans, self.plans[1:])]
             del self.plans[1 + gains.index(min(gains))]

@@ -44,7 +44,7 @@ PACKAGE = str(Path(__file__).parents[1])  # frames of modules below are not the 
 IMPORTLIB = str(Path(importlib.__file__).parent)
 LATER = "which only backward has; keep what forward computes in an attribute of the layer"
 UNDECLARED = "which its backward_reads does not name; add it there"
-MOST_TEXT = 300  # letters of a user code's message
+MAX_TEXT = 300  # letters of a user code's message
 
 
 class UserLayer:
@@ -247,7 +247,7 @@ class UserLayer:
         text = ""
         with suppress(Exception):  # of its __str__
             text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        text = printable(f"{type(error).__name__}: {text[:MOST_TEXT]}" if text else type(error).__name__)
+        text = printable(f"{type(error).__name__}: {text[:MAX_TEXT]}" if text else type(error).__name__)
         what = f"fails in {where} of its Python class {self.class_name}: {text}"
         kind: Any = type(error)
         fault = input_error_of(kind)(what, path=file, line=line, layer=self.name)

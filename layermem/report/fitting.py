@@ -19,7 +19,7 @@ from layermem.report.comparison import min_live_bytes
 from layermem.report.plan_report import PlanReport, evaluate_if_fits
 
 JOBS_KEPT = 32  # jobs of the last sizes: strategies try the same ones
-MOST_ITEMS = 1_000_000  # the largest batch that is tried
+MAX_ITEMS = 1_000_000  # the largest batch that is tried
 TRIES = 64  # sizes placed in sequence before the range below is bisected again
 
 

@@ -24,7 +24,7 @@ from layermem.utils.text import printable
 DONE = "Optimization Done."
 NOTES = "layermem.py:1"  # the place of lines that Caffe does not print
 Line = tuple[str, str]  # the place in Caffe's code, and the text
-MOST_VALUES, FIRST_VALUES = 1000, 10  # an output of more values than these has a line for the first ones alone
+MAX_VALUES, FIRST_VALUES = 1000, 10  # an output of more values than these has a line for the first ones alone
 
 
 class Log:
@@ -96,7 +96,7 @@ def _outputs(phase: str, place: str, outputs: Sequence[Output]) -> Iterator[Line
     first = 0
     for output in outputs:
         values = np.ravel(output.values)
-        shown = FIRST_VALUES if len(values) > MOST_VALUES else len(values)
+        shown = FIRST_VALUES if len(values) > MAX_VALUES else len(values)
         for index, value in enumerate(values[:shown], start=first):
             part = f" (* {number(output.weight)} = {number(output.weight * value)} loss)" if output.weight else ""
             yield place, f"    {phase} net output #{index}: {output.name} = {number(value)}{part}"

@@ -31,13 +31,13 @@ from layermem.utils.text import printable
 
 DPI = 96
 POINTS = 72 / DPI  # in a pixel of the layout
-MOST_PIXELS = 2**15  # of a side
+MAX_PIXELS = 2**15  # of a side
 
 
 def painted(title: str, layout: NetLayout, form: str) -> bytes:
     """The picture as a file of the format `form`."""
     width, height = layout.width, layout.height + MARGIN
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI * min(1.0, MOST_PIXELS / max(width, height)))
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI * min(1.0, MAX_PIXELS / max(width, height)))
     known = sorted(FigureCanvasAgg(figure).get_supported_filetypes())
     if form not in known:
         raise ArgumentError(f"no picture can be written as '{form}' (choose from {', '.join(known)})")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from layermem.ops import MOST_JOINED
+from layermem.ops import MAX_JOINED
 from layermem.schedule.ir import Instruction
 
 
@@ -20,7 +20,7 @@ def joined(instructions: Sequence[Instruction]) -> Iterator[list[Instruction]]:
     """Yield the instructions in order, in lists of those that are launched together."""
     for (_, joins), following in groupby(instructions, _joins):
         group = [*following]
-        size = MOST_JOINED if joins else 1
+        size = MAX_JOINED if joins else 1
         yield from (group[begin : begin + size] for begin in range(0, len(group), size))
 
 

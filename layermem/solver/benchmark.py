@@ -33,7 +33,7 @@ from layermem.utils.stopwatch import seconds_since
 
 SEED = 1
 WARM = 1  # runs before timing starts
-MOST_WARM = 10_000  # steps of a warm-up, should the clock stand still
+MAX_WARM = 10_000  # steps of a warm-up, should the clock stand still
 LINK_BYTES = 2**26
 LINK_RUNS = 5
 
@@ -82,7 +82,7 @@ class Benchmark:
         if seconds <= 0:
             return
         began = time.perf_counter()
-        for _ in range(MOST_WARM):
+        for _ in range(MAX_WARM):
             self.step()
             if seconds_since(began) >= seconds:
                 return

@@ -44,7 +44,7 @@ from layermem.utils.exclusive import exclusive
 from layermem.utils.files import PathName
 from layermem.utils.mapped_pages import trim_heap
 
-MOST_PLANS = 16  # that are kept for shapes of earlier batches
+MAX_PLANS = 16  # that are kept for shapes of earlier batches
 
 
 class Planned:
@@ -156,7 +156,7 @@ class Planned:
             report = evaluate(job, strategy, budget)
             report.feasible_program()
             self._plans[key] = nets, replace(job), report
-            if len(self._plans) > MOST_PLANS:
+            if len(self._plans) > MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
         self.nets, self._source, report = self._plans[key]
         self._take(report)

@@ -13,7 +13,7 @@ from layermem.errors import InputError
 from layermem.proto.read import SolverFile
 from layermem.proto.schema import copy_of
 
-MOST_RANKS = 4096
+MAX_RANKS = 4096
 
 
 def with_iter_size(solver: SolverFile, iter_size: int | None) -> SolverFile:
@@ -52,8 +52,8 @@ def ranks_of_net(size: int, iter_size: int | None = None) -> Ranks:
 
 
 def check_rank_count(size: int) -> None:
-    if not 1 <= size <= MOST_RANKS:
-        raise InputError(f"{size} ranks cannot train a net; give a number from 1 to {MOST_RANKS:,}")
+    if not 1 <= size <= MAX_RANKS:
+        raise InputError(f"{size} ranks cannot train a net; give a number from 1 to {MAX_RANKS:,}")
 
 
 def check_keep_shareable(keep: Sequence[str], ranks: Ranks) -> None:

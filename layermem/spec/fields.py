@@ -28,7 +28,7 @@ SUFFIX = "_param"
 LAYER_FIELDS = LayerParameter.DESCRIPTOR.fields_by_name
 OF_CALLS = ("name", "type", "bottom", "top")  # fields that a call sets itself, so no hint names them
 KINDS = {8: "a bool", 9: "a string", 12: "bytes"}  # names for users, by type number of FieldDescriptor
-MOST_QUOTED = 40  # letters of a value in an error
+MAX_QUOTED = 40  # letters of a value in an error
 
 
 def block_names() -> dict[str, str]:
@@ -80,7 +80,7 @@ def assign(message: Message, name: str, value: Any, written: str) -> None:
         raise
     except (TypeError, ValueError, OverflowError):
         text = printable(repr(value))
-        short = text if len(text) <= MOST_QUOTED else f"{text[: MOST_QUOTED - 3]}..."
+        short = text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."
         takes = "a dict" if field.message_type is not None else KINDS.get(field.type) or expected_value(field)
         lists = ", or a list of these" if field.is_repeated else ""
         raise WrongValue(f"{written} has {name}={short}; it takes {takes}{lists}") from None

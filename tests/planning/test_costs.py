@@ -7,9 +7,9 @@ import pytest
 from layermem.errors import InputError
 from layermem.graph.ops import BACKWARD, FORWARD
 from layermem.planning.costs import (
+    MAX_OF_PEAK,
     MODELLED_GPU,
     MODELS,
-    MOST_OF_PEAK,
     PRODUCTS_OF_TF32,
     Costs,
     Rates,
@@ -120,14 +120,14 @@ def test_the_modelled_gpu_has_the_rates_of_the_model(device):
 
 @pytest.mark.parametrize("device", ["cuda", "cuda fp32x3", "cuda tf32", "cuda bf16"])
 def test_every_gpu_reaches_a_share_of_what_is_published(device):
-    """Of memory and link the same, and of arithmetic in fp32; of tensor cores at most MOST_OF_PEAK."""
+    """Of memory and link the same, and of arithmetic in fp32; of tensor cores at most MAX_OF_PEAK."""
     of, precision, base = find_gpu(MODELLED_GPU), precision_of(device), MODELS[device]
     for spec in gpus().values():
         if precision != "fp32" and not spec.tf32:
             continue
         rates = gpu_rates(device, spec)
         share = rates.flops * PRODUCTS_OF_TF32.get(precision, 1) / spec.peak(precision)
-        assert 0.15 < share < MOST_OF_PEAK and rates.memory < spec.memory and rates.d2h < spec.link
+        assert 0.15 < share < MAX_OF_PEAK and rates.memory < spec.memory and rates.d2h < spec.link
         if precision == "fp32":
             assert share == pytest.approx(base.flops / of.peak(precision))
         assert rates.memory / spec.memory == pytest.approx(base.memory / of.memory)

@@ -190,8 +190,8 @@ def test_what_two_processes_keep_at_the_same_time_is_kept(job, folder):
 
 def test_the_cache_is_bounded_and_may_be_missing(job, folder, monkeypatch):
     program = evaluate(job, "recompute", 1).program
-    monkeypatch.setattr(kept_plans, "MOST_PLANS", 5)
-    monkeypatch.setattr(kept_plans, "MOST_BUDGETS", 7)
+    monkeypatch.setattr(kept_plans, "MAX_PLANS", 5)
+    monkeypatch.setattr(kept_plans, "MAX_BUDGETS", 7)
     for number in range(10):
         faster = replace(program.timeline, seconds=program.seconds - 1e-5 * number)
         larger = replace(program, arena_bytes=program.arena_bytes + 256 * number, timeline=faster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layermem.graph.ops import BACKWARD, UPDATE
-from layermem.ops import MOST_JOINED
+from layermem.ops import MAX_JOINED
 from layermem.schedule.ir import COMM, COMPUTE, H2D, PREFETCH, Instruction
 from layermem.schedule.joined import joined
 from tests.schedule.small_graphs import op
@@ -32,5 +32,5 @@ def test_a_copy_between_them_keeps_them_apart():
 
 
 def test_a_launch_joins_a_limited_number_of_updates():
-    found = [len(group) for group in joined([row(tick) for tick in range(MOST_JOINED + 3)])]
-    assert found == [MOST_JOINED, 3]
+    found = [len(group) for group in joined([row(tick) for tick in range(MAX_JOINED + 3)])]
+    assert found == [MAX_JOINED, 3]

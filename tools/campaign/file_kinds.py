@@ -38,7 +38,7 @@ from tools.lmdb_writer import datum, write_lmdb
 PROTOTXT = Path(__file__).resolve().parents[2] / "prototxt"
 NETS = ("digits", "mnist", "cifar10", "alexnet", "resnet20")
 SHAPES: dict[str, tuple[int, ...]] = {"data": (2, 3, 67, 67), "label": (2,)}  # shapes of inputs
-MOST_BYTES, MOST_SECONDS, MOST_BATCHES = 64 << 20, 1.0, 8  # limits of a solver that is run, not only planned
+MAX_BYTES, MAX_SECONDS, MAX_BATCHES = 64 << 20, 1.0, 8  # limits of a solver that is run, not only planned
 IMAGE = (3, 5, 4)
 PICTURES = ("0.png", "1.bmp", "2.jpg")
 SOURCES = {
@@ -166,7 +166,7 @@ def solver(folder: Path, path: str = "fuzz_solver.prototxt") -> None:
     p = file.message
     batches = max(p.iter_size, *p.test_iter, 0)
     inside = not Path(p.snapshot_prefix).is_absolute() and ".." not in p.snapshot_prefix
-    if report.peak_bytes < MOST_BYTES and report.seconds < MOST_SECONDS and batches <= MOST_BATCHES and inside:
+    if report.peak_bytes < MAX_BYTES and report.seconds < MAX_SECONDS and batches <= MAX_BATCHES and inside:
         with Solver(file, iterations=10) as training:
             training.solve()
 

@@ -11,7 +11,7 @@ from layermem.proto.read import read_net_text
 from layermem.proto.schema import PHASES
 
 Shape = tuple[int, ...]
-MOST_ELEMENTS = 60_000  # elements of a blob
+MAX_ELEMENTS = 60_000  # elements of a blob
 ITEM_BY_ITEM = 0.5  # fraction of nets that keep the items of a batch separate, so that they can run in slices
 MIXING = {"BatchNorm", "BN", "BatchReindex", "LSTM", "RNN", "Parameter"}
 FILLERS = (
@@ -76,7 +76,7 @@ class NetWriter:
             raise LookupError from None
         layer = net.layers[-1]
         shapes = [net.blobs[top].shape for top in layer.tops]
-        if any(net.blobs[top].count > MOST_ELEMENTS for node in layer.nodes for top in node.tops):
+        if any(net.blobs[top].count > MAX_ELEMENTS for node in layer.nodes for top in node.tops):
             raise LookupError
         if self.item_by_item and (kind in MIXING or any(shape and shape[0] != self.batch for shape in shapes)):
             raise LookupError

@@ -22,7 +22,7 @@ TITLES = {
     "ncu": "Nsight Compute",
     "sanitizer": "compute-sanitizer",
 }
-MOST_ROWS = 120  # rows of a table
+MAX_ROWS = 120  # rows of a table
 MUST_PASS = ("smoke", "correctness", "training", "sanitizer")
 
 
@@ -51,9 +51,9 @@ def markdown(found: Mapping[str, Any]) -> str:
             passed = sum(row.get("passed") is True for row in rows)
             lines += [f"{passed} of {len(rows)} passed{worst(rows)}.", ""]
             rows = [row for row in rows if row.get("passed") is not True]
-        lines += table(rows[:MOST_ROWS])
-        if len(rows) > MOST_ROWS:
-            lines += [f"{len(rows) - MOST_ROWS} more in results.json.", ""]
+        lines += table(rows[:MAX_ROWS])
+        if len(rows) > MAX_ROWS:
+            lines += [f"{len(rows) - MAX_ROWS} more in results.json.", ""]
         if "log" in step:
             lines += ["```", step["log"], "```", ""]
     return "\n".join(lines) + "\n"

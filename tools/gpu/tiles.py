@@ -63,8 +63,8 @@ PRECISIONS = ("tf32", PACKED, "bf16", "fp32", "fp32x3")  # most important first
 SHAPES, INNER_SHAPES, RUNS = 28, 4, 4  # numbers of shapes of convolutions and of inner products; runs
 CANDIDATE_SECONDS = 10  # after which a candidate counts as hung
 FASTEST = 3  # tiles of weight gradients and inner products that are timed in every split
-MOST_PART_BYTES = 2 << 30
-MOST_ROWS = 512  # most rows of an inner product whose sums are split into parts
+MAX_PART_BYTES = 2 << 30
+MAX_ROWS = 512  # most rows of an inner product whose sums are split into parts
 LEAST_PIECE = 2 * gemm_tiles.DEPTH  # smallest number of windows of a piece of an image
 FEWEST_CHANNELS = 4  # smallest number of channels of an image that is not the data of a net
 OPS = ("fprop", "dgrad", "wgrad")
@@ -373,7 +373,7 @@ def tile_of(function: str) -> str:
 def splits(problem: ConvProblem) -> list[SplitK]:
     """Splits of images, with the number of parts doubling up to one per image; then of pieces of images, doubling; and
     the chosen split."""
-    most = min(MAX_PARTS // problem.groups, max(1, MOST_PART_BYTES // problem.filter.nbytes))
+    most = min(MAX_PARTS // problem.groups, max(1, MAX_PART_BYTES // problem.filter.nbytes))
     found, parts, pieces = [split_of(problem)], 1, 2
     while parts <= min(problem.n, most):
         each = ceil_div(problem.n, parts)
@@ -388,12 +388,12 @@ def splits(problem: ConvProblem) -> list[SplitK]:
 
 def inner_counts(problem: ConvProblem, op: str) -> list[int]:
     """Numbers of parts of an inner product of few rows: powers of two that cut sums into multiples of four."""
-    if not is_inner(problem) or problem.n > MOST_ROWS:
+    if not is_inner(problem) or problem.n > MAX_ROWS:
         return []
     depth, columns = (problem.c, problem.k) if op == "fprop" else (problem.k, problem.c)
     counts = [2**each for each in range(1, 9)]
     fits = [count for count in counts if depth % (4 * count) == 0 and depth // count >= inner_parts.LEAST_DEPTH]
-    return [count for count in fits if FLOAT * count * problem.n * columns <= MOST_PART_BYTES]
+    return [count for count in fits if FLOAT * count * problem.n * columns <= MAX_PART_BYTES]
 
 
 def parts_bytes(problem: ConvProblem) -> int:

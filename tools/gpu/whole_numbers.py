@@ -22,7 +22,7 @@ from layermem.ops import ConvProblem, Tensor
 from layermem.schedule.ir import COMPUTE
 from layermem.utils.units import aligned
 
-MOST_MACS = 1 << 30  # size of the part that a naive kernel computes
+MAX_MACS = 1 << 30  # size of the part that a naive kernel computes
 WRITTEN = {FPROP: "maps", DGRAD: "image", WGRAD: "filter"}
 SEEDS = {"image": 1, "maps": 2, "filter": 3}
 GUARD, GUARDED, CLEARED = 256, 0xAB, 0xFF  # bytes after a result, and the initial contents of these and the result: NaN
@@ -74,7 +74,7 @@ class Operands:
     """
 
     def __init__(
-        self, gpu: Gpu, problem: ConvProblem, storage: str = "", *, parts_bytes: int = 0, most_macs: int = MOST_MACS
+        self, gpu: Gpu, problem: ConvProblem, storage: str = "", *, parts_bytes: int = 0, most_macs: int = MAX_MACS
     ) -> None:
         self.gpu, self.problem, self.storage, self.most_macs = gpu, problem, storage, most_macs
         self._held: list[Any] = []
@@ -176,7 +176,7 @@ class Operands:
     def compare(self, got: int, wanted: int, count: int, width: int, every: int = 1) -> check.Differences:
         """Compare two results with elements of `width` bytes."""
         found = np.empty(check.found_bytes(count, every), np.uint8)
-        at = self.buffer("found", check.found_bytes(check.MOST_BLOCKS * check.THREADS))
+        at = self.buffer("found", check.found_bytes(check.MAX_BLOCKS * check.THREADS))
         self.run([check.compare(at, got, wanted, count, width, every=every)])
         self._read(found, at)
         return check.differences(found.view(np.uint32))

@@ -28,7 +28,7 @@ def update(op: Update, count: int, call: CudaCall) -> Launch:
 
 
 def update_parameters(updates: Sequence[tuple[Update, CudaCall]]) -> Launch:
-    """Update up to MOST_JOINED parameters by one rule and one norm."""
+    """Update up to MAX_JOINED parameters by one rule and one norm."""
     return _update([(op, op.tensor.count, call) for op, call in updates])
 
 

@@ -22,7 +22,7 @@ from layermem.backends.cuda.kernel_images.toolkit import program
 from tests.emulator.build import ROOT, made_once
 
 KEPT = ROOT / "build" / "compiled"
-REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
+REGISTERS, MAX_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CompiledKernel:
     @property
     def promised_registers(self) -> int:
         """A thread's share of the register file, which is dealt out to warps eight registers a thread at a time."""
-        return min(MOST_REGISTERS, REGISTERS // (self.threads * self.blocks) // 8 * 8)
+        return min(MAX_REGISTERS, REGISTERS // (self.threads * self.blocks) // 8 * 8)
 
 
 def can_compile() -> bool:

@@ -87,7 +87,7 @@ def test_a_part_of_the_runs_is_compared(every):
 
 
 def test_a_comparison_takes_more_elements_than_it_has_threads():
-    count = 2 * check.MOST_BLOCKS * 256 + 5
+    count = 2 * check.MAX_BLOCKS * 256 + 5
     wanted = np.zeros(count, np.uint16)
     got = wanted.copy()
     got[[count - 1, 70_000]] = 7

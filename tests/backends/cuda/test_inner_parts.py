@@ -13,7 +13,7 @@ from layermem.backends.cuda.products import inner_parts, narrow_products
 from layermem.backends.cuda.products.inner_parts import (
     DGRAD,
     FPROP,
-    MOST_ROWS,
+    MAX_ROWS,
     DepthParts,
     dgrad_parts,
     forward_parts,
@@ -171,7 +171,7 @@ def test_parts_divide_the_depth_into_runs_of_four(rows):
         for step in (FPROP, DGRAD):
             count, each = parts_of(step, rows, columns, depth)
             assert count * each == depth and each % 4 == 0
-            assert count == 1 or step == FPROP or each <= MOST_ROWS
+            assert count == 1 or step == FPROP or each <= MAX_ROWS
 
 
 def test_many_rows_have_tiles_enough_without_parts():

@@ -12,7 +12,7 @@ from layermem.backends.cuda.support.struct_layout import layout
 from layermem.backends.cuda.update import update_parameters
 from layermem.backends.reference.base import REGISTRY, ReferenceCall
 from layermem.backends.struct_layout import Array
-from layermem.ops import ACCUMULATE, MOST_JOINED, Fill, GradientNorm, Tensor, Update
+from layermem.ops import ACCUMULATE, MAX_JOINED, Fill, GradientNorm, Tensor, Update
 from layermem.solver.rules import HISTORY_COUNTS
 from tests.backends.cuda.harness import Memory, Way, close, run_op
 from tests.cases.records import SETTINGS
@@ -91,7 +91,7 @@ def test_parameters_of_one_launch_get_the_bits_of_their_own_launches(rule, way, 
 
 def test_the_arguments_of_a_launch_hold_all_updates_that_join():
     arguments = layout("update", "UpdateArgs")
-    assert {member.kind.count for member in arguments.members if isinstance(member.kind, Array)} == {MOST_JOINED}
+    assert {member.kind.count for member in arguments.members if isinstance(member.kind, Array)} == {MAX_JOINED}
     assert arguments.nbytes <= 4096  # of the parameters of a kernel
 
 

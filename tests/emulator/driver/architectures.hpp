@@ -22,12 +22,12 @@ constexpr Architecture ARCHITECTURES[] = {
 };
 
 // On all of them.
-constexpr unsigned MOST_THREADS = 1024, MOST_BLOCK_Z = 64;  // of a block; 1024 along x and y
-constexpr unsigned MOST_GRID_X = 2147483647, MOST_GRID_YZ = 65535;
+constexpr unsigned MAX_THREADS = 1024, MAX_BLOCK_Z = 64;  // of a block; 1024 along x and y
+constexpr unsigned MAX_GRID_X = 2147483647, MAX_GRID_YZ = 65535;
 constexpr unsigned REGISTERS = 65536;                // of a multiprocessor, and of a block
-constexpr unsigned MOST_REGISTERS = 255;             // of a thread
+constexpr unsigned MAX_REGISTERS = 255;              // of a thread
 constexpr std::size_t SHARED_BY_DEFAULT = 48 << 10;  // of a block without an opt-in, static bytes among them
-constexpr std::size_t MOST_ARGUMENT_BYTES = 4096;    // that drivers before 12.1 take as well
+constexpr std::size_t MAX_ARGUMENT_BYTES = 4096;     // that drivers before 12.1 take as well
 
 // The newest one that is not newer than the device.
 const Architecture& architecture();

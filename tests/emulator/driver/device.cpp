@@ -152,24 +152,24 @@ FAKE_DRIVER_API cuDeviceGetPCIBusId(char* id, int bytes, CUdevice device) {
 constexpr struct {
     int attribute, value;
 } ATTRIBUTES[] = {
-    {1, MOST_THREADS},                                             // threads per block
-    {2, MOST_THREADS},                                             // block x, y, z
-    {3, MOST_THREADS}, {4, MOST_BLOCK_Z}, {5, MOST_GRID_X},        // grid x, y, z
-    {6, MOST_GRID_YZ}, {7, MOST_GRID_YZ}, {8, SHARED_BY_DEFAULT},  // shared memory per block
-    {9, 65536},                                                    // constant memory
-    {10, 32},                                                      // warp
-    {11, 2147483647},                                              // pitch
-    {12, REGISTERS},                                               // registers per block
-    {14, 512},                                                     // texture alignment
-    {15, 1},                                                       // copies overlap kernels
-    {19, 1},                                                       // maps host memory
-    {31, 1},                                                       // concurrent kernels
-    {36, 2619000},                                                 // memory clock, kHz
-    {37, 5120},                                                    // memory bus, bits
-    {38, 52428800},                                                // L2 cache
-    {40, 3},                                                       // copy engines
-    {41, 1},                                                       // unified addressing
-    {82, REGISTERS},                                               // registers per multiprocessor
+    {1, MAX_THREADS},                                            // threads per block
+    {2, MAX_THREADS},                                            // block x, y, z
+    {3, MAX_THREADS}, {4, MAX_BLOCK_Z}, {5, MAX_GRID_X},         // grid x, y, z
+    {6, MAX_GRID_YZ}, {7, MAX_GRID_YZ}, {8, SHARED_BY_DEFAULT},  // shared memory per block
+    {9, 65536},                                                  // constant memory
+    {10, 32},                                                    // warp
+    {11, 2147483647},                                            // pitch
+    {12, REGISTERS},                                             // registers per block
+    {14, 512},                                                   // texture alignment
+    {15, 1},                                                     // copies overlap kernels
+    {19, 1},                                                     // maps host memory
+    {31, 1},                                                     // concurrent kernels
+    {36, 2619000},                                               // memory clock, kHz
+    {37, 5120},                                                  // memory bus, bits
+    {38, 52428800},                                              // L2 cache
+    {40, 3},                                                     // copy engines
+    {41, 1},                                                     // unified addressing
+    {82, REGISTERS},                                             // registers per multiprocessor
 };
 constexpr int CLOCK = 13, MULTIPROCESSORS = 16, THREADS = 39, MAJOR = 75, MINOR = 76, SHARED = 81, SHARED_OF_BLOCK = 97;
 constexpr int BLOCKS = 106, RESERVED = 111;

@@ -52,7 +52,7 @@ struct Function {
     unsigned registers() const {
         const OfKernels& set = driver().settings.registers;
         if (matches(set.pattern)) return set.number;
-        return std::min(MOST_REGISTERS, REGISTERS / (declared.threads * declared.blocks) / 8 * 8);
+        return std::min(MAX_REGISTERS, REGISTERS / (declared.threads * declared.blocks) / 8 * 8);
     }
 
     // A kernel shows its static arrays as launches reach them.
@@ -202,7 +202,7 @@ CUresult arguments(const Function& function, void** parameters, void** extra, st
         start = parameters[0];
         bytes = function.declared.bytes;
     }
-    if (start == nullptr || bytes != function.declared.bytes || bytes > MOST_ARGUMENT_BYTES) {
+    if (start == nullptr || bytes != function.declared.bytes || bytes > MAX_ARGUMENT_BYTES) {
         complain(function.name + ": the launch brings " + std::to_string(bytes) +
                  " bytes of arguments, the kernel takes " + std::to_string(function.declared.bytes));
         return CUDA_ERROR_INVALID_VALUE;
@@ -293,12 +293,12 @@ CUresult refused(const Function& function, const std::string& why, CUresult resu
 CUresult check(const Function& function, const LaunchParams& p) {
     const std::uint64_t threads = std::uint64_t{p.block[0]} * p.block[1] * p.block[2];
     if (function.module->context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
-    if (threads == 0 || p.block[0] > MOST_THREADS || p.block[1] > MOST_THREADS || p.block[2] > MOST_BLOCK_Z ||
-        threads > MOST_THREADS || threads > function.declared.threads)
+    if (threads == 0 || p.block[0] > MAX_THREADS || p.block[1] > MAX_THREADS || p.block[2] > MAX_BLOCK_Z ||
+        threads > MAX_THREADS || threads > function.declared.threads)
         return refused(function, std::to_string(threads) + " threads a block; it takes " +
                                      std::to_string(function.declared.threads));
-    if (p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 || p.grid[0] > MOST_GRID_X || p.grid[1] > MOST_GRID_YZ ||
-        p.grid[2] > MOST_GRID_YZ)
+    if (p.grid[0] == 0 || p.grid[1] == 0 || p.grid[2] == 0 || p.grid[0] > MAX_GRID_X || p.grid[1] > MAX_GRID_YZ ||
+        p.grid[2] > MAX_GRID_YZ)
         return refused(function, "the grid is empty or too large");
     if (p.shared > function.dynamic_limit())
         return refused(function, std::to_string(p.shared) + " bytes of dynamic shared memory; it may use " +
@@ -431,7 +431,7 @@ FAKE_DRIVER_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 // ---- attributes of functions --------------------------------------------------------------------------------------
 
 enum {
-    MAX_THREADS = 0,
+    THREADS_OF_BLOCK = 0,
     STATIC_SHARED = 1,
     REGISTERS_OF_THREAD = 4,
     PTX_VERSION = 5,
@@ -444,7 +444,7 @@ FAKE_DRIVER_API cuFuncGetAttribute(int* out, int attribute, CUfunction function)
     return guarded([&](Driver& d) {
         if (functions.count(function) == 0) return CUDA_ERROR_INVALID_HANDLE;
         *out = 0;
-        if (attribute == MAX_THREADS) *out = static_cast<int>(function->declared.threads);
+        if (attribute == THREADS_OF_BLOCK) *out = static_cast<int>(function->declared.threads);
         if (attribute == STATIC_SHARED) *out = static_cast<int>(function->static_shared());
         if (attribute == REGISTERS_OF_THREAD) *out = static_cast<int>(function->registers());
         if (attribute == PTX_VERSION || attribute == BINARY_VERSION) *out = d.settings.capability;

@@ -13,9 +13,9 @@
 namespace lm_emu {
 
 constexpr unsigned LANES = 32;
-constexpr unsigned MOST_THREADS = 1024;
-constexpr std::size_t MOST_STATIC_SHARED = 48 * 1024;  // CUDA's limit for arrays declared in a kernel
-constexpr std::size_t MOST_SHARED = 227 * 1024;        // and for both kinds together, on the largest GPUs
+constexpr unsigned MAX_THREADS = 1024;
+constexpr std::size_t MAX_STATIC_SHARED = 48 * 1024;  // CUDA's limit for arrays declared in a kernel
+constexpr std::size_t MAX_SHARED = 227 * 1024;        // and for both kinds together, on the largest GPUs
 
 // An asynchronous copy that has not landed.
 struct Copy {

@@ -20,9 +20,9 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 
+#include "intrinsics.hpp"
 #include "machine.hpp"
 #include "vectors.hpp"
-#include "intrinsics.hpp"
 
 #define threadIdx (lm_emu::thread_index())
 #define blockIdx (lm_emu::block_index())

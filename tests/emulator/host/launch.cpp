@@ -40,15 +40,15 @@ static std::string refusal(const lm_emu::Kernel* kernel, const char* name, const
     const uint64_t threads = uint64_t{l.block[0]} * l.block[1] * l.block[2];
     const uint64_t blocks = uint64_t{l.grid[0]} * l.grid[1] * l.grid[2];
     const auto most =
-        static_cast<uint64_t>(kernel->threads) < lm_emu::MOST_THREADS ? kernel->threads : lm_emu::MOST_THREADS;
+        static_cast<uint64_t>(kernel->threads) < lm_emu::MAX_THREADS ? kernel->threads : lm_emu::MAX_THREADS;
     if (threads == 0 || threads > static_cast<uint64_t>(most))
         return text("kernel '%s' takes 1 to %llu threads a block, the launch asks for %llu", name,
                     static_cast<unsigned long long>(most), static_cast<unsigned long long>(threads));
     if (blocks == 0 || l.grid[0] >= 1u << 31 || l.grid[1] > 65535 || l.grid[2] > 65535 || blocks >= 1u << 31)
         return text("kernel '%s': grid (%u,%u,%u) is empty or too large", name, l.grid[0], l.grid[1], l.grid[2]);
-    if (l.shared > lm_emu::MOST_SHARED)
+    if (l.shared > lm_emu::MAX_SHARED)
         return text("kernel '%s': %llu bytes of shared memory; the largest GPUs have %zu", name,
-                    static_cast<unsigned long long>(l.shared), lm_emu::MOST_SHARED);
+                    static_cast<unsigned long long>(l.shared), lm_emu::MAX_SHARED);
     return {};
 }
 
@@ -64,7 +64,7 @@ int lm_emu_launch(const char* name, const LmLaunch* launch, const void* args, ui
     void* dynamic = nullptr;  // a block of its own and of the exact size, so that ASan sees an overrun
     if (launch->shared > 0 && posix_memalign(&dynamic, 128, launch->shared) != 0) std::abort();
     machine.dynamic = static_cast<std::byte*>(dynamic);
-    alignas(16) unsigned char copy[lm_emu::MOST_ARGUMENT_BYTES];
+    alignas(16) unsigned char copy[lm_emu::MAX_ARGUMENT_BYTES];
     std::memcpy(copy, args, bytes);
     machine.args = copy;
     lm_emu::race::launch_begins();

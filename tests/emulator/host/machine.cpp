@@ -198,8 +198,8 @@ void shared_variable(void* start, size_t bytes, const char* name) {
         std::size_t total = 0;
         for (const SharedVariable& v : m.variables) total += (v.bytes + 15) / 16 * 16;
         if (total > m.kernel->static_shared) m.kernel->static_shared = total;
-        if (total > MOST_STATIC_SHARED) m.fail(text("%zu bytes of static shared memory; CUDA takes 49152", total));
-        if (total + m.launch.shared > MOST_SHARED)
+        if (total > MAX_STATIC_SHARED) m.fail(text("%zu bytes of static shared memory; CUDA takes 49152", total));
+        if (total + m.launch.shared > MAX_SHARED)
             m.fail(text("%zu bytes of shared memory; the largest GPUs have 232448", total + m.launch.shared));
     }
     if (found->block != m.block_number) {

@@ -90,12 +90,12 @@ struct Kernel {
     size_t static_shared = 0;  // most that a launch has met
 };
 
-constexpr size_t MOST_ARGUMENT_BYTES = 4096;  // what CUDA takes on every architecture
+constexpr size_t MAX_ARGUMENT_BYTES = 4096;  // what CUDA takes on every architecture
 
 template <class Args, void (*kernel)(const Args)>
 __attribute__((no_sanitize("thread"))) void enter(const void* bytes) {
     static_assert(std::is_trivially_copyable<Args>::value, "a kernel takes one plain struct by value");
-    static_assert(sizeof(Args) <= MOST_ARGUMENT_BYTES, "kernel arguments exceed 4096 bytes");
+    static_assert(sizeof(Args) <= MAX_ARGUMENT_BYTES, "kernel arguments exceed 4096 bytes");
     kernel(*static_cast<const Args*>(bytes));
 }
 

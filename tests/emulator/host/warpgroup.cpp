@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::uintptr_t PATTERN_BYTES = 1024;  // in which the longest swizzle repeats
 constexpr unsigned WARPS_OF_GROUP = 4;
-constexpr int MOST_ARRIVALS = (1 << 20) - 1;
-constexpr std::size_t MOST_BYTES = (1 << 20) - 1;  // of a phase
-constexpr int BULK_BYTES = 16;                     // addresses and sizes of bulk copies are multiples of it
+constexpr int MAX_ARRIVALS = (1 << 20) - 1;
+constexpr std::size_t MAX_BYTES = (1 << 20) - 1;  // of a phase
+constexpr int BULK_BYTES = 16;                    // addresses and sizes of bulk copies are multiples of it
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ void barrier_init(void* address, int arrivals) {
     Machine& m = machine;
     if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0 || !m.is_shared(address, 8))
         m.fail("barrier_init: a barrier is 8 aligned bytes of shared memory");
-    if (arrivals < 1 || arrivals > MOST_ARRIVALS) m.fail(text("barrier_init: %d arrivals", arrivals));
+    if (arrivals < 1 || arrivals > MAX_ARRIVALS) m.fail(text("barrier_init: %d arrivals", arrivals));
     race::barrier_made(address, __builtin_return_address(0));
     const auto expected = static_cast<unsigned>(arrivals);
     m.barriers[address] = {expected, expected, 0, 0, {}};
@@ -106,7 +106,7 @@ void barrier_expect(void* address, int bytes) {
     if (race::leaves_out(__builtin_return_address(0))) return;
     Barrier& barrier = barrier_at(address, "barrier_expect");
     const auto more = static_cast<std::size_t>(bytes);
-    if (bytes < 1 || barrier.bytes + more > MOST_BYTES) machine.fail(text("barrier_expect: %d bytes", bytes));
+    if (bytes < 1 || barrier.bytes + more > MAX_BYTES) machine.fail(text("barrier_expect: %d bytes", bytes));
     if (barrier.missing == 0) machine.fail("barrier_expect: all have arrived, so the phase might have ended before");
     barrier.bytes += more;
 }

@@ -21,7 +21,7 @@ from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, lau
 from layermem.ops import ConvProblem
 
 RUN, WARP = 32, 32  # elements of a run; threads of a warp
-MOST_BLOCKS = 264  # limit of a comparison
+MAX_BLOCKS = 264  # limit of a comparison
 PART_WINDOWS = 4096  # summed by a thread of naive_wgrad, if there are enough images
 FOUND = 2  # numbers that a warp of a comparison writes
 
@@ -125,7 +125,7 @@ def differences(found: np.ndarray) -> Differences:
 
 
 def _compare_blocks(count: int, every: int) -> int:
-    return min(MOST_BLOCKS, ceil_div(_compared(count, every), THREADS))
+    return min(MAX_BLOCKS, ceil_div(_compared(count, every), THREADS))
 
 
 def _compared(count: int, every: int) -> int:

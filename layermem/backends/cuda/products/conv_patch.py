@@ -12,17 +12,17 @@ from layermem.ops import ConvProblem
 FLOAT, CHUNK, DEPTH = 4, 4, 32  # bytes; floats per copy; elements of k in a stage
 STAGES = 2  # number of stages of B
 TAP_PLACE = 8  # bytes of an entry of the table of taps
-MOST_SHARED = 113 * 1024  # limit of a block, so that a multiprocessor of compute capability 9.0 runs two
-MOST_CHANNELS = 8  # limit of an image
+MAX_SHARED = 113 * 1024  # limit of a block, so that a multiprocessor of compute capability 9.0 runs two
+MAX_CHANNELS = 8  # limit of an image
 
 
 def pays(problem: ConvProblem, tile_m: int, tile_n: int) -> bool:
     """Whether an image of few channels has a patch that needs at most half as many copies (of 16 bytes) as its windows
     (of 4 bytes), and is small enough for two blocks per multiprocessor."""
-    if problem.c > MOST_CHANNELS or prod(problem.kernel) == 1 or not is_on("patch"):
+    if problem.c > MAX_CHANNELS or prod(problem.kernel) == 1 or not is_on("patch"):
         return False
     copies = ceil_div(patch_floats(problem, tile_m), CHUNK)
-    return 2 * copies <= tile_m * _depth(problem) and shared_bytes(problem, tile_m, tile_n) <= MOST_SHARED
+    return 2 * copies <= tile_m * _depth(problem) and shared_bytes(problem, tile_m, tile_n) <= MAX_SHARED
 
 
 def shared_bytes(problem: ConvProblem, tile_m: int, tile_n: int) -> int:

@@ -16,7 +16,7 @@ from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
 
 MODULE = "depthwise"
-MOST_TALL = 8  # limit of the rows of strips that follow each other down a band
+MAX_TALL = 8  # limit of the rows of strips that follow each other down a band
 FEW_STRIPS = 4  # strips that a thread of wgrad adds up before the warp sums them
 BLOCKS = 3 * SMS  # of wgrad that run at the same time
 ANY_RIGHT, ANY_TAPS = 4, 4  # outputs of a strip for any window; taps of a block of wgrad
@@ -112,7 +112,7 @@ def dgrad(
 
 def _tall(rows: int) -> int:
     """Rows of strips in a band: the number that adds the fewest missing rows, and the largest of these."""
-    return min(range(1, MOST_TALL + 1), key=lambda tall: (ceil_div(rows, tall) * tall, -tall))
+    return min(range(1, MAX_TALL + 1), key=lambda tall: (ceil_div(rows, tall) * tall, -tall))
 
 
 def _launch(

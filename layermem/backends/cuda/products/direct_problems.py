@@ -14,14 +14,14 @@ from types import MappingProxyType
 from layermem.backends.cuda.support.families import is_on
 from layermem.ops import ConvProblem
 
-MOST_DEPTHWISE = 4  # limit of the outputs of a group with one input channel
+MAX_DEPTHWISE = 4  # limit of the outputs of a group with one input channel
 GROUP_SIZES, TAPS, STRIDES = (4, 8, 16), 3, (1, 2)  # supported by grouped.py: channels, taps and strides per axis
-MOST_CHANNELS: Mapping[str, int] = MappingProxyType({"fp32": 16, "fp32x3": 8, "tf32": 8, "bf16": 8})  # of a group
+MAX_CHANNELS: Mapping[str, int] = MappingProxyType({"fp32": 16, "fp32x3": 8, "tf32": 8, "bf16": 8})  # of a group
 
 
 def is_depthwise(problem: ConvProblem) -> bool:
     """Whether groups have one input channel each, and few outputs."""
-    return problem.groups == problem.c > 1 and problem.k <= MOST_DEPTHWISE * problem.c and is_on("depthwise")
+    return problem.groups == problem.c > 1 and problem.k <= MAX_DEPTHWISE * problem.c and is_on("depthwise")
 
 
 def is_grouped(problem: ConvProblem, most: int = GROUP_SIZES[-1]) -> bool:
@@ -35,12 +35,12 @@ def is_grouped(problem: ConvProblem, most: int = GROUP_SIZES[-1]) -> bool:
 
 def is_direct_fprop(problem: ConvProblem, precision: str) -> bool:
     """Whether fprop runs directly, for products in this precision."""
-    return is_depthwise(problem) or is_grouped(problem, MOST_CHANNELS[precision])
+    return is_depthwise(problem) or is_grouped(problem, MAX_CHANNELS[precision])
 
 
 def is_direct_dgrad(problem: ConvProblem, precision: str) -> bool:
     """Whether dgrad runs directly.  With a stride, the alternative computes each phase as a product over few taps."""
-    most = MOST_CHANNELS[precision] if problem.stride == (1, 1) else GROUP_SIZES[-1]
+    most = MAX_CHANNELS[precision] if problem.stride == (1, 1) else GROUP_SIZES[-1]
     return is_depthwise(problem) or is_grouped(problem, most)
 
 

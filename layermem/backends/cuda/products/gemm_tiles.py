@@ -36,7 +36,7 @@ PAIRED_PIXELS = 2**14  # limit of a padded side of the images for kernels with 1
 SMS = H200.multiprocessors
 ROW_BYTES, L2_RATE = 4 * DEPTH, H200.l2_rate  # bytes of a row of a stage; bytes of the L2 cache per cycle
 BLOCK_CYCLES = 2, 5  # cycles of a block outside of its stages: 2 for 5 elements of its tile
-MOST_IDLE = 1.5  # limit of columns per output in a patch's fp32 tiles; more products cost more than copies save
+MAX_IDLE = 1.5  # limit of columns per output in a patch's fp32 tiles; more products cost more than copies save
 
 
 FPROP, DGRAD, WGRAD = "conv_fprop", "conv_dgrad", "conv_wgrad"
@@ -209,7 +209,7 @@ class GemmEngine(NamedTuple):
         tile = min(tiles, key=lambda each: (_columns(matrices, each), -each.n))
         if not conv_patch.pays(problem, tile.m, tile.n):
             return plain
-        if self.precision == "fp32" and _columns(matrices, tile) > MOST_IDLE * matrices[1]:
+        if self.precision == "fp32" and _columns(matrices, tile) > MAX_IDLE * matrices[1]:
             return plain
         blobs = "_data" if self.wide_image else ""
         return replace(

@@ -23,11 +23,11 @@ from layermem.ops import ConvProblem
 MODULE = "grouped"
 QUAD = 4  # channels of a thread
 LANES = CHANNELS // QUAD  # threads across the channels of a block
-MOST_STRIPS = THREADS // LANES
-MOST_SHARED = 2**16  # limit of a block, which every GPU supports
+MAX_STRIPS = THREADS // LANES
+MAX_SHARED = 2**16  # limit of a block, which every GPU supports
 RIGHT, CELLS = 7, {1: 7, 2: 4}  # outputs of a strip of fprop; by stride, cells of a strip of dgrad
 WGRAD_RIGHT = {1: 7, 2: 4}  # by stride, outputs of a strip of wgrad
-SM_SHARED, MOST_WARPS, FEW_WARPS = 233472, 16, 12  # per multiprocessor: bytes, warps at most, warps at least
+SM_SHARED, MAX_WARPS, FEW_WARPS = 233472, 16, 12  # per multiprocessor: bytes, warps at most, warps at least
 STRIP_ISSUES, PIXEL_ISSUES, END_ISSUES = 1100, 25, 500  # of a thread: per strip and quad, per copy, constant
 
 INPUTS = 2  # per thread of wgrad
@@ -146,15 +146,15 @@ def tile_of(strips: Size, patch: StripPatch, each: int) -> StripTile:
     """The tile with the fewest instructions per image.  It changes no bit."""
     rows, columns = strips
     tiles = (
-        StripTile(down, right, max(1, MOST_STRIPS // (down * right)) if (down, right) == strips else 1)
-        for down, right in product(range(1, min(rows, MOST_STRIPS) + 1), range(1, min(columns, MOST_STRIPS) + 1))
-        if down * right <= MOST_STRIPS
+        StripTile(down, right, max(1, MAX_STRIPS // (down * right)) if (down, right) == strips else 1)
+        for down, right in product(range(1, min(rows, MAX_STRIPS) + 1), range(1, min(columns, MAX_STRIPS) + 1))
+        if down * right <= MAX_STRIPS
     )
     fitting = (
         StripTile(tile.rows, tile.columns, images)
         for tile in tiles
         for images in range(1, tile.images + 1)
-        if shared_bytes(StripTile(tile.rows, tile.columns, images), patch, each) <= MOST_SHARED
+        if shared_bytes(StripTile(tile.rows, tile.columns, images), patch, each) <= MAX_SHARED
     )
     return min(fitting, key=lambda tile: _issues(tile, strips, patch, each))
 
@@ -164,7 +164,7 @@ def _issues(tile: StripTile, strips: Size, patch: StripPatch, each: int) -> floa
     blocks = prod(ceil_div(count, of_tile) for count, of_tile in zip(strips, tile[:2], strict=True))
     warps = tile.threads // WARP
     copies = ceil_div(tile.images * prod(patch.of(tile)) * LANES, tile.threads)
-    together = warps * min(MOST_WARPS // warps, SM_SHARED // shared_bytes(tile, patch, each))
+    together = warps * min(MAX_WARPS // warps, SM_SHARED // shared_bytes(tile, patch, each))
     slower = max(1.0, FEW_WARPS / together)
     return slower * blocks * warps * (STRIP_ISSUES * each // QUAD + PIXEL_ISSUES * copies + END_ISSUES) / tile.images
 
@@ -218,7 +218,7 @@ class GroupedWgrad(DirectWgrad):
         return parts_of(self.images, problem.out_h, self.strips_w, self.across, problem.filter.nbytes)
 
     def _launch(self, grid: tuple[int, int, int], suffix: str, values: StructValues) -> Launch:
-        rows = max(1, max(n for n in range(MOST_STRIPS) if self._warp_bytes(n) <= WARP_BYTES))
+        rows = max(1, max(n for n in range(MAX_STRIPS) if self._warp_bytes(n) <= WARP_BYTES))
         rows = min(rows, self.rows_each)
         return launch(
             MODULE,

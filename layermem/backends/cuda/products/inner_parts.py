@@ -25,7 +25,7 @@ from layermem.ops import ConvProblem, InnerProduct, Window
 
 PIXEL = Window(1, 1)
 LEAST_DEPTH = 2 * DEPTH  # lower limit of a part
-MOST_ROWS = 512  # limit of the weights' rows in a part of dgrad: bands have whole parts
+MAX_ROWS = 512  # limit of the weights' rows in a part of dgrad: bands have whole parts
 
 
 class DepthParts(NamedTuple):
@@ -40,7 +40,7 @@ def parts_of(product: str, rows: int, columns: int, depth: int) -> DepthParts:
     """Choose the number of parts: among the divisors of the depth (in units of four) near the least modelled time in
     tf32 of products and additions, the smallest, which needs the least memory."""
     most = max(1, depth // LEAST_DEPTH)
-    fewest = ceil_div(depth, MOST_ROWS) if product == DGRAD else 1
+    fewest = ceil_div(depth, MAX_ROWS) if product == DGRAD else 1
     counts = [1, *(count for count in range(max(2, fewest), most + 1) if depth % (count * VECTOR) == 0)]
     spent = {count: _parts_cycles(product, rows, columns, depth, count) for count in counts}
     least = min(spent.values())

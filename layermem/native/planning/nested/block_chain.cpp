@@ -8,7 +8,7 @@
 namespace layermem::planning::nested {
 namespace {
 
-constexpr int32_t kMostBlocks = 64;
+constexpr int32_t kMaxBlocks = 64;
 constexpr int32_t kLengths[] = {1, 2, 3, 4, 6, 8, 12, 16};  // of ranges, in blocks
 constexpr int32_t kKept = 8;                                // numbers of kept values that are tried for a range
 constexpr Position kNever = std::numeric_limits<Position>::max();
@@ -20,7 +20,7 @@ BlockChain::BlockChain(const OrderItems& items, Position backward) : of_(items) 
         std::all_of(of_.producers.begin(), of_.producers.end(), [&](Position p) { return p < backward; });
     if (!in_forward || backward < 1) return;
     cut(backward);
-    while (size() > kMostBlocks) join_smallest();
+    while (size() > kMaxBlocks) join_smallest();
     assign_backward(backward);
 }
 
