@@ -16,7 +16,7 @@ from layermem.utils.text import printable
 
 if TYPE_CHECKING:
     from layermem.cli.caffe_tools.gflags import Flag
-    from layermem.cli.caffe_tools.program import Program
+    from layermem.cli.caffe_tools.program import CaffeProgram
 
 EXAMPLE = """\
   layermem examples digits
@@ -105,9 +105,9 @@ def run_caffe(arguments: argparse.Namespace) -> int:
         log.close()
 
 
-def _program(name: str) -> Program:
+def _program(name: str) -> CaffeProgram:
     """Return a program by its name; only its module is imported."""
-    programs: Mapping[str, Program]
+    programs: Mapping[str, CaffeProgram]
     if name == "caffe":
         from layermem.cli.caffe_tools.brew import CAFFE
 
@@ -128,6 +128,6 @@ def _help_flags() -> list[Flag]:
     return [*helps, Flag("version", False, "the version of Caffe")]
 
 
-def _usage(name: str, program: Program, flags: tuple[Flag, ...]) -> str:
+def _usage(name: str, program: CaffeProgram, flags: tuple[Flag, ...]) -> str:
     lines = [f"usage: {name} [FLAGS] {program.usage}", "", "flags:"]
     return "\n".join([*lines, *(f"  -{flag.name:<22} {flag.help}" for flag in flags)])

@@ -50,7 +50,7 @@ def add_verbs(verbs: Verbs) -> None:
 def run_watch(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, which is the normal end."""
     from layermem.cli.watch_planner import Planner
-    from layermem.integrations.page.planned import Planned
+    from layermem.integrations.page.planned import PlannedPage
     from layermem.integrations.page.server import Server
     from layermem.integrations.page.strategies import check_points
     from layermem.report.comparison import select_strategies
@@ -64,7 +64,7 @@ def run_watch(arguments: argparse.Namespace) -> int:
         check_regular(path, what="net" if arguments.net else "solver")
     if not _wait_for(arguments.log):
         return 0
-    planned = Planned()
+    planned = PlannedPage()
     with Planner(arguments, planned) as planner:
         try:
             server = Server(arguments.log, arguments.port, planned, planner.follow)

@@ -29,7 +29,7 @@ from layermem.errors import LayermemError
 from layermem.utils.text import wrap
 
 if TYPE_CHECKING:
-    from layermem.integrations.page.planned import Planned
+    from layermem.integrations.page.planned import PlannedPage
     from layermem.report.plan_report import PlanReport
     from layermem.report.records import Record
 
@@ -41,7 +41,7 @@ REMEDY = "--solver F or --net F, with --budget B, names what to show instead"
 class Planner:
     """A context that sends the sections of the newest run to `planned`; `arguments` are those of watch."""
 
-    def __init__(self, arguments: argparse.Namespace, planned: Planned):
+    def __init__(self, arguments: argparse.Namespace, planned: PlannedPage):
         self.arguments, self.planned = arguments, planned
         self._options = {name: value for name, value in vars(arguments).items() if name != "run"}
         self._own_job = bool(arguments.net or arguments.solver)

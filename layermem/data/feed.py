@@ -32,7 +32,7 @@ from layermem.data.hdf5_source import Hdf5Source
 from layermem.data.layer_files import ResolvePath
 from layermem.data.list_source import ImageListSource, list_bytes
 from layermem.data.position import State, number_in
-from layermem.data.transform import Transform, Windows
+from layermem.data.transform import CroppedWindows, Transform
 from layermem.distributed.ranks import Ranks
 from layermem.errors import InputError
 from layermem.layers.data import FROM_FILES, MATRIX, check_batch, stated_shapes
@@ -259,7 +259,7 @@ class ImageFeed(Feed):
         self.position += self.batch
         return [data, labels][: self.tops]
 
-    def _data(self, windows: Windows, images: Sequence[np.ndarray]) -> np.ndarray | ByteImages:
+    def _data(self, windows: CroppedWindows, images: Sequence[np.ndarray]) -> np.ndarray | ByteImages:
         stored = windows.in_bytes(images) if self.in_bytes else None
         data = windows.numbers(images) if stored is None else stored
         if data.shape != self.shapes[0] and not self.varies:

@@ -98,9 +98,9 @@ class Transform:
         windows = self.windows(first, len(images))
         return windows.numbers([*map(windows.cut, range(len(images)), images)])
 
-    def windows(self, first: int, count: int) -> Windows:
+    def windows(self, first: int, count: int) -> CroppedWindows:
         """Return the windows of a batch of `count` images, which are samples first, first + 1, ..."""
-        return Windows(self, first, count)
+        return CroppedWindows(self, first, count)
 
     def corner(self, shape: tuple[int, ...], bits: np.ndarray) -> tuple[int, int]:
         """The top left corner of the crop in an image."""
@@ -113,7 +113,7 @@ class Transform:
         return int(below(bits[0], free[0] + 1)), int(below(bits[1], free[1] + 1))
 
 
-class Windows:
+class CroppedWindows:
     """The windows of a batch of images.  `cut` takes one of each image, which is not needed any more after it, and then
     `numbers` or `in_bytes` makes the batch."""
 

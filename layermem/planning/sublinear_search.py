@@ -42,7 +42,7 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
     tried: dict[tuple[int, ...], list[Candidate]] = {}  # by the number of ops in each segment
     places, again = cut_places(graph, hints), seconds_again(graph, costs)
 
-    def try_threshold(threshold_bytes: float) -> Cut:
+    def try_threshold(threshold_bytes: float) -> SegmentBytes:
         segments = cut_segments(graph, threshold_bytes, places)
         lengths = tuple(len(ops) for ops in segments)
         if lengths not in tried:
@@ -54,20 +54,20 @@ def _search(graph: Graph, costs: Costs, evaluator: PlanEvaluator, hints: Hints) 
                 Candidate(evaluator.live_bytes(plan), recompute_seconds(plan, again), plan) for plan in plans
             ]
         largest_bytes = max(sum(output_bytes(graph, op) for op in ops) for ops in segments)
-        return Cut(sum(output_bytes(graph, ops[-1]) for ops in segments[:-1]), largest_bytes)
+        return SegmentBytes(sum(output_bytes(graph, ops[-1]) for ops in segments[:-1]), largest_bytes)
 
     search_thresholds(try_threshold)
     return [candidate for both in tried.values() for candidate in both]
 
 
-class Cut(NamedTuple):
+class SegmentBytes(NamedTuple):
     """The bytes of the last outputs of all segments, and of all outputs of the largest segment."""
 
     kept_bytes: int
     largest_bytes: int
 
 
-def search_thresholds(try_threshold: Callable[[float], Cut]) -> None:
+def search_thresholds(try_threshold: Callable[[float], SegmentBytes]) -> None:
     """Call `try_threshold` with each threshold of the search."""
     threshold_bytes = 0.0
     least_bytes = 0

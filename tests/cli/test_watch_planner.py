@@ -11,7 +11,7 @@ import pytest
 from layermem.cli import watch_planner
 from layermem.cli.main import make_parser
 from layermem.cli.watch_planner import Planner, sections, work
-from layermem.integrations.page.planned import Planned
+from layermem.integrations.page.planned import PlannedPage
 from tests.cli.test_report import data_of
 
 SMALL_COMPARISON = ("--strategies", "liveness,auto", "--points", "2")
@@ -80,7 +80,7 @@ def die(start, given, thresholds, sender):
 
 def test_a_run_is_planned_once_in_a_process_of_low_priority_and_the_next_one_anew(capfd, monkeypatch):
     monkeypatch.setattr(watch_planner, "work", describe_process)
-    planned = Planned()
+    planned = PlannedPage()
     with Planner(argparse.Namespace(**options()), planned) as planner:
         planner.follow({"net": "a", "fingerprint": "1"})
         assert "a: nice 5, own session; --solver F" in wait_for(planned, 1)
@@ -94,14 +94,14 @@ def test_a_run_is_planned_once_in_a_process_of_low_priority_and_the_next_one_ane
 
 def test_a_process_that_dies_is_said(capfd, monkeypatch):
     monkeypatch.setattr(watch_planner, "work", die)
-    planned = Planned()
+    planned = PlannedPage()
     with Planner(argparse.Namespace(**options()), planned) as planner:
         planner.follow({"net": "a"})
         assert "has ended early" in wait_for(planned, 1)
 
 
 def test_the_end_of_watch_ends_the_process_without_a_word(capfd, monkeypatch):
-    planned = Planned()
+    planned = PlannedPage()
     with Planner(argparse.Namespace(**options()), planned) as planner:
         planner.follow({"net": "a"})
     assert not multiprocessing.active_children()

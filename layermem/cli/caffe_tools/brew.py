@@ -19,7 +19,7 @@ from layermem.cli import time as time_verb
 from layermem.cli import train as train_verb
 from layermem.cli.caffe_tools.devices import DeviceChoice, asked_of, choose, selected
 from layermem.cli.caffe_tools.gflags import Flag
-from layermem.cli.caffe_tools.program import Call, Program
+from layermem.cli.caffe_tools.program import CaffeProgram, Call
 from layermem.cli.caffe_tools.variables import environment_words
 from layermem.cli.combinations import check_combinations
 from layermem.cli.parser import Parser, VerbParser
@@ -247,6 +247,6 @@ def _arguments(call: Call, verb: str, words: list[str], choice: DeviceChoice) ->
     return arguments
 
 
-CAFFE = Program(
+CAFFE = CaffeProgram(
     run, "COMMAND, one of train, test, device_query, time", range(1, 2), "caffe.cpp:1", usage_code=0, flags=FLAGS
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from layermem.cli.caffe_tools.gflags import Flag
-from layermem.cli.caffe_tools.program import Call, Program
+from layermem.cli.caffe_tools.program import CaffeProgram, Call
 from layermem.data.database import DEFAULT, database_kind, database_names, open_database
 from layermem.data.databases import ImageOptions, image_records, image_rows, mean_content, mean_image, write_database
 from layermem.data.datum_source import Record
@@ -132,7 +132,7 @@ def _log_opened(call: Call, kind: str, path: str) -> None:
 
 
 PROGRAMS = {
-    "convert_imageset": Program(
+    "convert_imageset": CaffeProgram(
         _convert_imageset,
         "ROOTFOLDER/ LISTFILE DB_NAME",
         range(3, sys.maxsize),
@@ -148,10 +148,10 @@ PROGRAMS = {
             Flag("encode_type", "", "their format: png, jpg or bmp"),
         ),
     ),
-    "compute_image_mean": Program(
+    "compute_image_mean": CaffeProgram(
         _compute_image_mean, "INPUT_DB [OUTPUT_FILE]", range(1, 3), "compute_image_mean.cpp:1", flags=(BACKEND,)
     ),
-    "convert_mnist_data": Program(
+    "convert_mnist_data": CaffeProgram(
         _convert_mnist,
         "IMAGE_FILE LABEL_FILE DB_NAME",
         range(3, 4),
@@ -159,7 +159,7 @@ PROGRAMS = {
         usage_code=0,
         flags=(BACKEND,),
     ),
-    "convert_mnist_siamese_data": Program(
+    "convert_mnist_siamese_data": CaffeProgram(
         _convert_siamese,
         "IMAGE_FILE LABEL_FILE DB_NAME",
         range(3, 4),
@@ -167,7 +167,7 @@ PROGRAMS = {
         usage_code=0,
         on_terminal=False,
     ),
-    "convert_cifar_data": Program(
+    "convert_cifar_data": CaffeProgram(
         _convert_cifar, "INPUT_FOLDER OUTPUT_FOLDER DB_TYPE", range(3, 4), "convert_cifar_data.cpp:1", usage_code=0
     ),
 }

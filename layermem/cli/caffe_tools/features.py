@@ -16,7 +16,7 @@ import numpy as np
 
 from layermem.cli.caffe_tools.databases import NOTED, backend
 from layermem.cli.caffe_tools.devices import choose
-from layermem.cli.caffe_tools.program import Call, Program
+from layermem.cli.caffe_tools.program import CaffeProgram, Call
 from layermem.data.databases import new_database
 from layermem.data.datum_source import Record
 from layermem.errors import InputError
@@ -90,7 +90,7 @@ def _records(blob: str, values: np.ndarray, first: int) -> Iterator[Record]:
 
 
 PROGRAMS = {
-    "extract_features": Program(
+    "extract_features": CaffeProgram(
         _extract_features,
         "WEIGHTS NET BLOB[,BLOB...] DB_NAME[,DB_NAME...] BATCHES DB_TYPE [CPU|GPU] [DEVICE_ID]",
         range(6, sys.maxsize),

@@ -45,7 +45,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Program:
+class CaffeProgram:
     """One of Caffe's programs.
 
     run      does its work, and returns the exit code

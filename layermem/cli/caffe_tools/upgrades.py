@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from layermem.cli.caffe_tools.program import Call, Program
+from layermem.cli.caffe_tools.program import CaffeProgram, Call
 from layermem.errors import InputError
 from layermem.proto.schema import Message, NetParameter, SolverParameter
 from layermem.proto.text import caffe_text, decode, parse
@@ -88,8 +88,8 @@ def _rewrite_net(net: Message) -> None:
     upgrade_net(net, [None] * len(net.layers or net.layer))
 
 
-def _program(name: str, form: str, place: str, *steps: Callable[..., Any]) -> Program:
-    return Program(Upgrade(name, form, place, *steps), "OLD_FILE NEW_FILE", range(2, 3), place, has_flags=False)
+def _program(name: str, form: str, place: str, *steps: Callable[..., Any]) -> CaffeProgram:
+    return CaffeProgram(Upgrade(name, form, place, *steps), "OLD_FILE NEW_FILE", range(2, 3), place, has_flags=False)
 
 
 PROGRAMS = {

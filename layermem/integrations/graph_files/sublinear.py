@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layermem.integrations.graph_files.value_graph import ValueGraph
-from layermem.planning.sublinear_search import Cut, search_thresholds
+from layermem.planning.sublinear_search import SegmentBytes, search_thresholds
 
 Action = tuple[str, int]
 
@@ -33,7 +33,7 @@ def sublinear_plans(values: ValueGraph) -> list[SublinearResult]:
     """Every plan of the search."""
     found: dict[tuple[int, ...], SublinearResult] = {}
 
-    def try_threshold(threshold_bytes: float) -> Cut:
+    def try_threshold(threshold_bytes: float) -> SegmentBytes:
         ends = _cut(values.bytes, threshold_bytes)
         if ends not in found:
             actions = _actions(values, ends)
@@ -41,7 +41,7 @@ def sublinear_plans(values: ValueGraph) -> list[SublinearResult]:
             found[ends] = SublinearResult(values.native.peak(actions), cost, tuple(actions), ends)
         begins = (0, *ends[:-1])
         largest_bytes = max(sum(values.bytes[begin:end]) for begin, end in zip(begins, ends, strict=True))
-        return Cut(sum(values.bytes[end - 1] for end in ends[:-1]), largest_bytes)
+        return SegmentBytes(sum(values.bytes[end - 1] for end in ends[:-1]), largest_bytes)
 
     search_thresholds(try_threshold)
     return list(found.values())

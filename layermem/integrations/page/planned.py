@@ -1,6 +1,6 @@
 """The sections of a page that are planned while it is shown: finished sections, and the progress of the others.
 
-    planned = Planned()
+    planned = PlannedPage()
     plan = planned.begin()                    starts another plan, of which nothing is ready
     planned.advance(plan, "auto", 2, 9)       the comparison of strategies: current one, number complete
     planned.add(plan, "plan", b"{...}")       the data of a plan (page/data.py) as JSON; then "strategies"
@@ -31,7 +31,7 @@ class PageState:
     error: str | None = None
 
 
-class Planned:
+class PlannedPage:
     """The sections of the newest plan, as JSON."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from layermem.errors import InputError
 from layermem.integrations.page.data import log_page
 from layermem.integrations.page.html import page_html
-from layermem.integrations.page.planned import SECTIONS, Planned
+from layermem.integrations.page.planned import SECTIONS, PlannedPage
 from layermem.integrations.page.training import training_page
 from layermem.report.read_log import current_start, last_training, read_records
 from layermem.report.records import Record
@@ -97,11 +97,15 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(
-        self, path: str, port: int = 0, planned: Planned | None = None, on_run: Callable[[Record], None] = ignore_run
+        self,
+        path: str,
+        port: int = 0,
+        planned: PlannedPage | None = None,
+        on_run: Callable[[Record], None] = ignore_run,
     ):
         super().__init__((ADDRESS, port), Handler)
         try:
-            self.planned = planned or Planned()
+            self.planned = planned or PlannedPage()
             self.follower = Follower(path, on_run)
         except BaseException:
             self.server_close()

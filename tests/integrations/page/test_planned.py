@@ -1,10 +1,10 @@
 """Sections that become ready while a page is shown."""
 
-from layermem.integrations.page.planned import Planned
+from layermem.integrations.page.planned import PlannedPage
 
 
 def test_sections_and_progress_are_in_the_state_and_each_change_has_another_version():
-    planned = Planned()
+    planned = PlannedPage()
     versions = [planned.state()[0]]
     plan = planned.begin()
     changes = (
@@ -31,7 +31,7 @@ def test_sections_and_progress_are_in_the_state_and_each_change_has_another_vers
 
 
 def test_late_reports_of_an_earlier_plan_are_dropped():
-    planned = Planned()
+    planned = PlannedPage()
     earlier = planned.begin()
     planned.add(earlier, "plan", b"1")
     newer = planned.begin()

@@ -9,7 +9,7 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.integrations.page.data import plan_page
-from layermem.integrations.page.planned import Planned
+from layermem.integrations.page.planned import PlannedPage
 from layermem.integrations.page.server import Server
 from tests.integrations.page.test_training import RECORDS, TEST, train
 
@@ -26,7 +26,7 @@ def log(tmp_path):
 @pytest.fixture
 def server(log, monkeypatch):
     monkeypatch.setattr("layermem.integrations.page.server.PATIENCE", 0)
-    with Server(str(log), planned=Planned()) as running:
+    with Server(str(log), planned=PlannedPage()) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield running
