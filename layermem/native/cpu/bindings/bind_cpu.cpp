@@ -38,7 +38,8 @@ void bind_cpu(py::module_& parent) {
             return bind_kernel(name, bytes.data(), static_cast<int64_t>(bytes.size()));
         },
         py::arg("name"), py::arg("packed"),
-        "a launch of the kernel with these arguments, or its answer; layermem/backends/cpu/support/launch.py packs them");
+        "a launch of the kernel with these arguments, or its answer; layermem/backends/cpu/support/launch.py packs "
+        "them");
 }
 
 }  // namespace layermem
