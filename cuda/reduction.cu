@@ -70,7 +70,7 @@ LM_KERNEL(reduce_sum_backward, ReduceSumBackwardArgs, p, 256) {
     put(p.dx + i, p.factor * p.dy[strided_offset(i, p.outer)] * slope, p.accumulate);
 }
 
-// argmax: the `top` largest of each line, the largest first; of equal ones the one further back first.
+// argmax: the `top` largest of each line, the largest first; of equal ones the one with the higher index first.
 //   places, values [lines][top] float written through `out`, either may be null
 //   launch   one warp a line: grid ceil(lines / 8), block 256
 //   assumes  a NaN counts as larger than everything

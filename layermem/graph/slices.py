@@ -240,7 +240,7 @@ class _Slices(Items):
     def _late_sums(self, region: Collection[str]) -> set[str]:
         """Names of ops of `region` that run once, after the slices, on whole operands.  They sum only gradients, and
             continue the complete sum of another layer, for example of a shared weight
-            or had better run once, by the bytes of their operands and carries (Choices.sums_once)
+            or run once because their operands take fewer bytes than the carries would (Choices.sums_once)
         Ops that later add to these gradients run once as well."""
         sums = {op.name: self._summed_gradients(op) for op in self.whole.of_kind(BACKWARD) if op.name in region}
         fixed = {b for op in self.whole.ops if op.name in sums and not sums[op.name] for b in (*op.writes, *op.updates)}

@@ -64,7 +64,7 @@ class UserLayer:
         self._ahead: list[Array] | None = None  # the tops of the next forward, where `run_ahead` has made them
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process gets, as part of a plan: all but the user's object, whose class it may not have."""
+        """The pickled state: all but the user's object, whose class another process may not have."""
         return {**vars(self), "instance": None}
 
     @property

@@ -92,7 +92,7 @@ class Runner:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the arenas in the memory that the budget is of."""
+        """Bytes of the arenas that count against the budget."""
         in_memory = self.device.shares_host_memory and not self.host.is_file
         return self.arena.nbytes + (self.host.nbytes if in_memory else 0)
 

@@ -120,7 +120,7 @@ class BudgetFile:
 
 
 def _state_of(path: str) -> tuple[int, ...] | None:
-    """What changes with a file, first the time of its last change; None without the file."""
+    """Numbers by which a changed file is noticed, first the time of its last change; None without the file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -166,7 +166,7 @@ def _batch_bytes(net: Net) -> int:
 
 
 def _layer_bytes(net: Net, layer: Layer) -> int:
-    """What an input layer holds: one batch where noise or arrays that are given take the place of its data."""
+    """The bytes that an input layer holds: one batch where noise or given arrays replace its data."""
     is_noise = net.options.noise and layer.type != "DummyData"
     if is_noise or given_arrays(net.options.arrays, layer.param, net.phase):
         return 4 * sum(top.count for top in layer.tops)

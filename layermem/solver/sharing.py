@@ -47,7 +47,7 @@ def ranks_of_net(size: int, iter_size: int | None = None) -> Ranks:
     check_rank_count(size)
     count = size if iter_size is None else iter_size
     if count < 1 or count % size:
-        raise InputError(f"iter_size {count} cannot be shared by {size} ranks; give a multiple of {size}")
+        raise InputError(f"iter_size {count} cannot be shared by {size} ranks; give {size} or a multiple of it")
     return Ranks(0, size, count)
 
 

@@ -19,8 +19,8 @@ for _power, _letter in enumerate("kmgt", start=1):
 _AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+(?:e[0-9]{1,2})?)\s*([a-zA-Z%]*)\s*")
 
 
-def parse_bytes(text: str, *, whole: int | None = None) -> int:
-    """Parse `text` to bytes; a percentage refers to `whole` and is an error without it."""
+def parse_bytes(text: str, *, whole: int | None = None, examples: str = "512KiB, 1.5GiB") -> int:
+    """Parse `text` to bytes; a percentage refers to `whole` and is an error without it.  The error gives `examples`."""
     match = _AMOUNT.fullmatch(text)
     if match:
         number, unit = float(match[1].replace(",", "")), match[2].lower()
@@ -28,7 +28,6 @@ def parse_bytes(text: str, *, whole: int | None = None) -> int:
             return _within(number * whole / 100, text)
         if unit in _FACTOR:
             return _within(number * _FACTOR[unit], text)
-    examples = "512KiB, 1.5GiB" + (", 50%" if whole is not None else "")
     raise InputError(f"'{text}' is not an amount of memory; use a size such as {examples} or a number of bytes")
 
 
@@ -48,7 +47,8 @@ def bytes_of(amount: object, *, whole: Callable[[], int] | None = None, free: Ca
             return free_share(amount, free())
         if whole is not None and re.fullmatch(r"\s*[0-9.]+\s*", amount):
             _check_share(amount.strip())
-        return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None)
+        examples = "512KiB, 1.5GiB" + ", 50%" * (whole is not None) + ", 'free'" * (free is not None)
+        return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None, examples=examples)
     if isinstance(amount, Number) and not isinstance(amount, bool | complex):
         number = float(amount)  # type: ignore[arg-type]
         if number.is_integer() and number >= 0:

@@ -4,6 +4,7 @@ import pytest
 
 from layermem.errors import InputError
 from layermem.utils.units import (
+    bytes_of,
     format_below,
     format_beside,
     format_bytes,
@@ -87,6 +88,11 @@ def test_a_percentage_is_of_the_whole_and_loses_no_byte_by_rounding():
 def test_an_invalid_amount_is_refused_with_an_example(text):
     with pytest.raises(InputError, match=r"is not an amount of memory; use a size such as 512KiB, 1.5GiB or a number"):
         parse_bytes(text)
+
+
+def test_the_example_names_what_the_caller_takes():
+    with pytest.raises(InputError, match=r"a size such as 512KiB, 1.5GiB, 50%, 'free' or a number of bytes"):
+        bytes_of("foo", whole=lambda: 1, free=lambda: 1)
 
 
 @pytest.mark.parametrize("text", ["1048576TiB", "99999999TiB", "9" * 400])

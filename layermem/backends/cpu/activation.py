@@ -67,7 +67,7 @@ def prelu_shape(op: PReLU) -> Channels:
 
 
 def prelu_carry_bytes(op: PReLU, role: str) -> int | None:
-    """A single slope is summed over the whole batch as one line, which slices would cut anywhere."""
+    """None for a single slope: it has one sum over the whole batch, in which slices may end anywhere."""
     if has_one_slope(op):
         return None
     outer, channels, inner = op.x.around(1)

@@ -12,7 +12,8 @@
     6  from the quickest plans for each choice of state on the host, offloads that turned out unnecessary are removed
        one by one while the time falls; offloads of state from all gaps of a buffer, or from one gap within the step
 
-With a link so fast that copies are hidden, step 2 ends without recomputation; with a slow link, without copies.
+Where copies may gain time, step 4 runs first, while the chains of step 2 are solved.  With a link so fast that copies
+are hidden, step 2 ends without recomputation; with a slow link, without copies.
 Updates whose state is copied are not launched together (planning/joined_updates.py), which counts in all steps.
 """
 

@@ -15,7 +15,7 @@ from layermem.backends.cuda.products.direct import CHANNELS, WARP, WARPS, Direct
 from layermem.backends.cuda.products.direct_problems import TAPS
 from layermem.backends.cuda.products.gemm_tiles import SMS
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue
-from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
+from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_RATE, SLACK_DIVISOR
 from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch
 from layermem.backends.struct_layout import StructValues
 from layermem.ops import ConvProblem
@@ -249,7 +249,7 @@ def parts_of(images: int, rows: int, strips_w: int, across: int, nbytes: int) ->
         for parts in dict.fromkeys([*_of_images(images, rows), *_of_rows(rows)])
     }
     least = min(spent.values())
-    return next(parts for parts, cycles in spent.items() if cycles <= least + least // SLACK)
+    return next(parts for parts, cycles in spent.items() if cycles <= least + least // SLACK_DIVISOR)
 
 
 def _of_images(images: int, rows: int) -> Iterator[BandParts]:
@@ -267,5 +267,5 @@ def _cycles(parts: BandParts, images: int, rows: int, strips_w: int, across: int
     count = ceil_div(images, parts.images_each) * ceil_div(rows, parts.rows_each)
     rounds, rest = divmod(across * count, len(STRIP_CYCLES) * SCHEDULERS)
     a_strip = rounds * STRIP_CYCLES[-1] + (STRIP_CYCLES[ceil_div(rest, SCHEDULERS) - 1] if rest else 0)
-    added = ADD_CYCLES + 2 * count * nbytes // DRAM_BYTES if count > 1 else 0
+    added = ADD_CYCLES + 2 * count * nbytes // DRAM_RATE if count > 1 else 0
     return parts.images_each * parts.rows_each * strips_w * a_strip + added

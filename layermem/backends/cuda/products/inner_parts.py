@@ -19,7 +19,7 @@ from typing import NamedTuple
 from layermem.backends.cuda.base import FLOAT
 from layermem.backends.cuda.products.gemm_tiles import DEPTH, DGRAD, ENGINES, FPROP, VECTOR, GemmEngine, cycles
 from layermem.backends.cuda.products.implicit_gemm import NO_EPILOGUE, Epilogue, conv_dgrad, conv_fprop
-from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_BYTES, SLACK
+from layermem.backends.cuda.products.wgrad import ADD_CYCLES, DRAM_RATE, SLACK_DIVISOR
 from layermem.backends.cuda.support.launch import THREADS, Launch, ceil_div, divider, launch, vector_width
 from layermem.ops import ConvProblem, InnerProduct, Window
 
@@ -44,16 +44,16 @@ def parts_of(product: str, rows: int, columns: int, depth: int) -> DepthParts:
     counts = [1, *(count for count in range(max(2, fewest), most + 1) if depth % (count * VECTOR) == 0)]
     spent = {count: _parts_cycles(product, rows, columns, depth, count) for count in counts}
     least = min(spent.values())
-    count = next(count for count in counts if spent[count] <= least + least // SLACK)
+    count = next(count for count in counts if spent[count] <= least + least // SLACK_DIVISOR)
     return DepthParts(count, depth // count)
 
 
 def _parts_cycles(product: str, rows: int, columns: int, depth: int, count: int) -> int:
     """Modelled cycles of a product in tf32 and its addition, at least those of its reads."""
-    engine, reads = ENGINES["tf32"], FLOAT * (rows + columns) * depth // DRAM_BYTES
+    engine, reads = ENGINES["tf32"], FLOAT * (rows + columns) * depth // DRAM_RATE
     tiles = engine.own_tiles(product, vector_width(columns, depth))
     own = min(cycles(engine, tile, (rows, columns, count), depth // count) for tile in tiles)
-    add = ADD_CYCLES + FLOAT * (2 * count + 1) * rows * columns // DRAM_BYTES if count > 1 else 0
+    add = ADD_CYCLES + FLOAT * (2 * count + 1) * rows * columns // DRAM_RATE if count > 1 else 0
     return max(reads, own) + add
 
 

@@ -34,10 +34,10 @@ from layermem.ops import BatchSlice, ConvProblem
 MIN_WINDOWS = 256  # lower limit of a split of a weight gradient
 MAX_PARTS = 1024  # limit over all groups if images are cut
 SPLITS_IN_FLIGHT, MAX_SPLIT_LINES = 4, 64  # splits that a thread of sum_splits loads at once; threads across the splits
-DRAM_BYTES = 2222  # per cycle
+DRAM_RATE = 2222  # bytes per cycle
 ADD_CYCLES = 5000  # of the launch that adds the parts
-SLACK = 8  # 1/SLACK more time is accepted for fewer parts
-FP32_SHARE = 5  # an fp32 product takes as long as five in tf32; with this weight both choose one split
+SLACK_DIVISOR = 8  # 1/SLACK_DIVISOR more time is accepted for fewer parts
+TF32_WEIGHT = 5  # an fp32 product takes as long as five in tf32; with this weight both choose one split
 
 
 class SplitK(NamedTuple):
@@ -106,8 +106,8 @@ def piece_windows(problem: ConvProblem, pieces: int) -> int:
 
 @lru_cache(maxsize=4096)
 def split_of(problem: ConvProblem) -> SplitK:
-    """Choose the split: among those within 1/SLACK of the least modelled time of products and additions in tf32 and
-    fp32, the one with the fewest parts, which needs the least memory."""
+    """Choose the split: among those within 1/SLACK_DIVISOR of the least modelled time of products and additions in tf32
+    and fp32, the one with the fewest parts, which needs the least memory."""
     most = max(1, min(problem.n, problem.positions // MIN_WINDOWS))
     pieces = min(windows(problem) // MIN_WINDOWS, MAX_PARTS // (problem.n * problem.groups))
     between = (_split(problem, parts) for parts in range(1, most + 1))
@@ -115,7 +115,7 @@ def split_of(problem: ConvProblem) -> SplitK:
     splits = dict.fromkeys([*between, *within])
     spent = {split: _split_cycles(problem, split) for split in splits}
     least = min(spent.values())
-    return next(split for split in splits if spent[split] <= least + least // SLACK)
+    return next(split for split in splits if spent[split] <= least + least // SLACK_DIVISOR)
 
 
 def _split(problem: ConvProblem, parts: int) -> SplitK:
@@ -139,11 +139,11 @@ def _split_cycles(problem: ConvProblem, split: SplitK) -> int:
         min(cycles(engine, tile, _full(tile, *matrices), depth) for tile in engine.own_tiles(WGRAD, vector))
         for engine in (ENGINES["tf32"], ENGINES["fp32"])
     )
-    products = FP32_SHARE * tf32 + fp32
+    products = TF32_WEIGHT * tf32 + fp32
     if split.parts == 1:
         return products
-    add = ADD_CYCLES + (2 * split.parts + 1) * problem.filter.nbytes // DRAM_BYTES
-    return products + (FP32_SHARE + 1) * add
+    add = ADD_CYCLES + (2 * split.parts + 1) * problem.filter.nbytes // DRAM_RATE
+    return products + (TF32_WEIGHT + 1) * add
 
 
 def _full(tile: GemmTile, rows: int, columns: int, count: int) -> tuple[int, int, int]:
