@@ -6,6 +6,7 @@
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,11 @@ validate.is_on = True  # of graphs, between passes
 # Hypothesis runs the same examples every time unless LAYERMEM_TEST_SEED changes them, and sets no deadline.
 settings.register_profile("steady", derandomize=SEED == 0, deadline=None, print_blob=True)
 settings.load_profile("steady")
+
+# Programs that tests start inherit ignored signals: of `nohup`, and of a shell that starts a job in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for each in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(each, signal.SIG_DFL)
 
 use_one_thread()  # a second thread of NumPy would spin on a core of another worker
 

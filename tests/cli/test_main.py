@@ -35,16 +35,8 @@ def test_every_error_of_ours_is_a_line_and_its_exit_code(layermem, monkeypatch, 
     assert ended.code == code and ended.sentence
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT raises KeyboardInterrupt, even where it is ignored, such as under `nohup`."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("where", ["a finalizer", "an import of native code"])
-def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem, monkeypatch, interruptible, where):
+def test_an_interrupt_that_python_would_drop_or_rename_ends_the_command(layermem, monkeypatch, where):
     class Finalized:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
