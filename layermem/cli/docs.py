@@ -6,7 +6,6 @@ A wheel has the pages in layermem/pages, a clone in docs/.
 from __future__ import annotations
 
 import argparse
-import pydoc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +92,8 @@ def _found(words: list[str], text: str) -> list[str]:
 def _show(text: str) -> None:
     """Print a page, with the pager of PAGER where a terminal reads it."""
     if sys.stdin.isatty() and sys.stdout.isatty():
+        import pydoc
+
         pydoc.pager(text)
     else:
         print(text, end="")

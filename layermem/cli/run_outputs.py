@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import print_warnings
 from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
-from layermem.report.events import Saved
-from layermem.report.summary import LABEL_WIDTH
 from layermem.utils.files import check_name, check_output, write_atomically
-from layermem.utils.text import printable
+from layermem.utils.text import LABEL_WIDTH, printable
 
 if TYPE_CHECKING:
     from layermem.cli.options import Options
     from layermem.interactive.solver import Solver
-    from layermem.report.events import Event
+    from layermem.report.events import Event, Saved
     from layermem.report.records import Record
     from layermem.report.run_log import LogFile
     from layermem.solver.snapshot import SavedBest
@@ -92,6 +90,8 @@ class RunOutputs:
         self._recorder = Recorder(self._write, every=arguments.log_every or solver.param.display or 1)
 
     def record(self, event: Event) -> None:
+        from layermem.report.events import Saved
+
         if isinstance(event, Saved):
             self._saved = event
         if self._sinks:

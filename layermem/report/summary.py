@@ -15,10 +15,9 @@ from layermem.planning.job import Job
 from layermem.report.plan_report import PlanReport, kind_of
 from layermem.report.refusal import host_budget_facts
 from layermem.schedule.ir import Residency, Schedule
-from layermem.utils.text import printable, wrap
+from layermem.utils.text import LABEL_WIDTH, printable, wrap
 from layermem.utils.units import format_beside, format_bytes, format_exact_bytes, format_seconds, format_share
 
-LABEL_WIDTH = 16
 LARGEST = 5  # buffers at the peak that the text lists
 DETAILS = ("peak at", "live bytes", "largest", "fragmentation", "base", "lower bounds", "optimality gap", "baseline",
            "BVLC Caffe")  # fmt: skip

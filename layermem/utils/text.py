@@ -17,6 +17,7 @@ CUTOFF = 0.65  # of words that are suggested: "nested" is not near "best"
 MAX_COLUMNS = 100  # width of all output, even on a wider terminal
 MIN_COLUMNS = 40  # below this nothing is aligned; the terminal itself wraps lines
 INDENT = "  "
+LABEL_WIDTH = 16  # columns of labels in front of the facts of a plan or a run
 _LABEL = re.compile(r"\s*\S+(?: \S+)*\s{2,}(?=\S)")  # words before two blanks and a text
 NO_BREAK = "\u00a0"  # `wrap` does not break here, and prints a plain blank
 _SIZE = re.compile(

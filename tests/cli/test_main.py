@@ -262,3 +262,10 @@ def test_a_checkpoint_of_pytorch_is_named(layermem, tmp_path, start):
     (tmp_path / "model.pth").write_bytes(start + bytes(range(256)))
     ended = layermem("convert", tmp_path / "model.pth", tmp_path / "x.caffemodel")
     assert ended.code == 2 and "is a checkpoint of PyTorch; save its weights as .safetensors" in ended.sentence
+
+
+def test_a_command_that_needs_no_net_loads_no_code_for_nets():
+    """Completion and help start in a tenth of a second."""
+    code = "import sys; from layermem.cli import main; main(['docs']); print(*sys.modules, file=sys.stderr)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
+    assert not [name for name in loaded if name.startswith(("numpy", "google", "layermem.graph", "layermem.layers"))]

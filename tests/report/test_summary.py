@@ -8,8 +8,9 @@ from layermem.planning.plan import Plan
 from layermem.planning.registry import STRATEGIES
 from layermem.proto.read import read_net_text
 from layermem.report.plan_report import evaluate
-from layermem.report.summary import LABEL_WIDTH, peaks, plan_values, process_line, summary
+from layermem.report.summary import peaks, plan_values, process_line, summary
 from layermem.solver.jobs import StepOptions, net_job
+from layermem.utils.text import LABEL_WIDTH
 from layermem.utils.units import format_bytes, format_exact_bytes
 from tests.nets import NETS
 
