@@ -54,6 +54,8 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         raise InputError(f"--log-every {arguments.log_every} is too few; give 1 or more")
     if arguments.log_every is not None and not any(getattr(arguments, name) for name in OPTIONS):
         raise InputError("--log-every has no effect without --log, --tensorboard or --plot; give one of them")
+    if arguments.log and os.path.realpath(arguments.log) == os.path.realpath(arguments.save_costs or ""):
+        raise InputError("is given for two outputs; give each a name of its own", path=arguments.log)
     if arguments.log:
         from layermem.report.run_log import check_log
 
@@ -66,7 +68,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
-    check_output(arguments.log, arguments.plot, arguments.trace, arguments.save_costs)
+    check_output(arguments.plot, arguments.trace, arguments.save_costs)
     check_name(arguments.trace, (".json",), "a trace")
 
 

@@ -41,11 +41,13 @@ def test_times_are_read_or_measured_and_are_saved_where_they_are_measured(layerm
     assert ended.code == 2 and said in ended.sentence
 
 
-@pytest.mark.parametrize("verb", ["plan", "compare", "train"])
-def test_times_are_not_written_over_another_output(layermem, tmp_path, verb):
-    path, plot = tmp_path / "a.csv", tmp_path / "a.html"
-    plot.symlink_to(path)
-    ended = layermem(verb, *(SOLVER if verb == "train" else NET), "--measure", "--save-costs", path, "--plot", plot)
+@pytest.mark.parametrize(
+    "verb, other", [("plan", "--plot"), ("compare", "--plot"), ("train", "--plot"), ("train", "--log")]
+)
+def test_times_are_not_written_over_another_output(layermem, tmp_path, verb, other):
+    path, link = tmp_path / "a.csv", tmp_path / ("b.csv" if other == "--log" else "a.html")
+    link.symlink_to(path)
+    ended = layermem(verb, *(SOLVER if verb == "train" else NET), "--measure", "--save-costs", path, other, link)
     assert ended.code == 2 and "is given for two outputs" in ended.sentence
 
 
