@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from layermem.cli.options import print_warnings
 from layermem.cli.run_job import job_record
 from layermem.errors import DivergenceError, InputError, LayermemError
-from layermem.utils.files import check_name, check_output, write_atomically
+from layermem.utils.files import check_distinct, check_name, check_output, write_atomically
 from layermem.utils.text import LABEL_WIDTH, printable
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         raise InputError(f"--log-every {arguments.log_every} is too few; give 1 or more")
     if arguments.log_every is not None and not any(getattr(arguments, name) for name in OPTIONS):
         raise InputError("--log-every has no effect without --log, --tensorboard or --plot; give one of them")
-    if arguments.log and os.path.realpath(arguments.log) == os.path.realpath(arguments.save_costs or ""):
-        raise InputError("is given for two outputs; give each a name of its own", path=arguments.log)
+    check_distinct(arguments.log, arguments.plot, arguments.trace, arguments.save_costs)
     if arguments.log:
         from layermem.report.run_log import check_log
 
@@ -68,7 +67,7 @@ def check_run_outputs(arguments: argparse.Namespace) -> None:
         from layermem.integrations.page.timeline import check_plot
 
         check_plot(arguments.plot)
-    check_output(arguments.plot, arguments.trace, arguments.save_costs)
+    check_output(arguments.trace, arguments.save_costs)
     check_name(arguments.trace, (".json",), "a trace")
 
 

@@ -25,6 +25,7 @@ from layermem.errors import InputError
 from layermem.report.read_log import curves
 from layermem.report.records import Record
 from layermem.report.run_log import append, named
+from layermem.utils.files import blocked_at
 from layermem.utils.locks import locked
 
 INSTALL = "pip install 'layermem[tensorboard]'"
@@ -37,11 +38,8 @@ def check_tensorboard(folder: str) -> None:
         raise InputError(f"event files need the package tensorboardX; install it: {INSTALL}", path=folder)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise InputError("is a file; give a folder for the event files of TensorBoard", path=folder)
-    nearest = Path(folder)
-    while not nearest.exists():
-        nearest = nearest.parent
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        what = f"cannot be made a folder: '{nearest}' is not a writable folder; give another path for the event files"
+    if blocked := blocked_at(folder):
+        what = f"cannot be made a folder: '{blocked}' is not a writable folder; give another path for the event files"
         raise InputError(what, path=folder)
 
 

@@ -46,7 +46,7 @@ from layermem.utils.units import format_bytes
 
 VERSION = 1  # version of the JSON file
 CHUNK_BYTES = 1 << 20  # of one hash update
-PATH_LIMIT_BYTES = 4095  # bytes of a path
+PATH_LIMIT_BYTES = 4095  # of a path
 LONGEST_END = "_iter_2147483647.solverstate.h5.json"
 HDF5 = 0  # SolverParameter.SnapshotFormat
 
@@ -156,14 +156,12 @@ def check_prefix(prefix: str) -> None:
     length = len(os.fsencode(os.path.abspath(prefix))) + len(LONGEST_END) + len(files.AFFIXES)
     if max([*folders, name + len(LONGEST_END)]) > files.NAME_LIMIT_BYTES or length > PATH_LIMIT_BYTES:
         raise InputError(f"has a snapshot_prefix of {len(prefix)} letters, too long for a file name; shorten it")
-    while not exists(folder):
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    if blocked := files.blocked_at(folder):
         raise InputError(
-            f"cannot write snapshots to '{prefix}': '{folder}' is not a writable folder; change "
+            f"cannot write snapshots to '{prefix}': '{blocked}' is not a writable folder; change "
             "snapshot_prefix, or set snapshot: 0 and snapshot_after_train: false"
         )
-    for entry in os.listdir(folder) if folder == Path(prefix).parent else ():
+    for entry in os.listdir(folder) if folder.is_dir() else ():
         if re.fullmatch(_names(prefix), entry):
             files.check_output(folder / entry)
 

@@ -35,7 +35,7 @@ from layermem.utils.units import format_bytes
 PathName = str | os.PathLike[str]
 Content = bytes | Callable[[BinaryIO], object]  # the bytes of a file, or a function that writes them to the open file
 
-NAME_LIMIT_BYTES = 255  # bytes of a file name
+NAME_LIMIT_BYTES = 255  # of a file name
 AFFIXES = ". .4194304-999999.aside"  # what surrounds the stem of an aside file, at its longest
 _count = itertools.count()  # distinguishes aside files of threads that write the same name
 
@@ -66,15 +66,28 @@ def check_folder(path: PathName | None) -> None:
 def check_output(*paths: PathName | None) -> None:
     """Raise InputError, before any work, if write_atomically() could not write one of `paths`: its folder does not
     exist or takes no files, or a folder or a file that cannot be replaced is in the way; or if two are one file."""
-    targets: set[Path] = set()
-    for path in (each for each in paths if each):
-        output = _output_of(path)
+    for output in [_output_of(path) for path in paths if path]:
         with _named(output):
             output.check()
+    check_distinct(*paths)
+
+
+def check_distinct(*paths: PathName | None) -> None:
+    """Raise InputError, before any work, if two outputs are one file."""
+    targets: set[Path] = set()
+    for output in [_output_of(path) for path in paths if path]:
         if isinstance(output, _Replacement):
             if output.target in targets:
-                raise InputError("is given for two outputs; give each a name of its own", path=str(path))
+                raise InputError("is given for two outputs; give each a name of its own", path=str(output.path))
             targets.add(output.target)
+
+
+def blocked_at(folder: PathName) -> Path | None:
+    """The folder, or the nearest one around it that exists, if no file can be made there; None if one can."""
+    nearest = Path(folder)
+    while not os.path.exists(nearest):
+        nearest = nearest.parent
+    return None if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK) else nearest
 
 
 KNOWN_ENDINGS = (
@@ -175,21 +188,22 @@ class _Replacement:
         """Raise the error of a folder or a file in the way."""
         check_folder(self.path)
         folder = self.target.parent
-        if self.target.is_dir():
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(
-                f"cannot be written: '{folder}' is not a writable folder; use another path", path=str(self.path)
-            )
+        self._refuse_folder()
+        if blocked_at(folder) is not None:
+            what = f"cannot be written: '{folder}' is not a writable folder; use another path"
+            raise InputError(what, path=str(self.path))
         status, own = folder.stat(), os.geteuid()
         is_of_owner = status.st_mode & stat.S_ISVTX and own not in (0, status.st_uid)
         if is_of_owner and self.target.exists() and self.target.stat().st_uid != own:
             raise PermissionError(EPERM, os.strerror(EPERM))
 
+    def _refuse_folder(self) -> None:
+        if self.target.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+
     def prepare(self, content: Content) -> None:
         remove_orphans(self.target.parent, re.escape(aside_stem(self.target.name)))
-        if self.target.is_dir():  # before any content is written
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        self._refuse_folder()  # before any content is written
         with open(self._aside, "x+b") as handle:
             _write(handle, content)
             handle.flush()
