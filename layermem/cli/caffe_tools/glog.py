@@ -80,11 +80,13 @@ class Glog(Log):
         on_stderr = self.values["alsologtostderr"] or self.values["logtostderr"]
         stderr = [self.stream] if on_stderr or number >= int(self.values["stderrthreshold"]) else []
         for target in (*stderr, *(file for least, file in self._files if number >= least)):
+            if target.closed:  # lost while these lines were written to another
+                continue
             try:
-                for line in in_words_of_caffe(text).split("\n") if not target.closed else ():
+                for line in in_words_of_caffe(text).split("\n"):
                     prefix = f"{severity}{self.prefix(place)}" if self.values["log_prefix"] else ""
                     target.write(f"{prefix}{printable(line)}\n")
-                    target.flush()
+                target.flush()
             except OSError as error:
                 if target is self.stream:
                     raise
