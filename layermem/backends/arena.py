@@ -28,8 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 PAGE = mmap.PAGESIZE
 POISON = 0xFF  # four or eight such bytes are NaN
 UNTOUCHED = 0xFFFFA5FF  # a value that no kernel computes; also NaN as float32 or float64
-WORD_BYTES = 4  # bytes of UNTOUCHED
-CHUNK_BYTES = 2**20  # bytes that are compared at a time
+WORD_BYTES = 4  # of UNTOUCHED
+CHUNK_BYTES = 2**20  # that are compared at a time
 DIRECT_BYTES = 2**19  # least bytes of a direct write: fewer wait longer for the disk than for the cache
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 
 BLOCK_BYTES = 4096  # offsets, sizes and addresses of direct writes are multiples of the block of all usual disks
-PIECE_BYTES = 2**20  # bytes of a write, which are copied to an address that is a multiple of BLOCK_BYTES
+PIECE_BYTES = 2**20  # of a write, which are copied to an address that is a multiple of BLOCK_BYTES
 
 
 class DirectFile:

@@ -25,8 +25,8 @@ from layermem.utils.numbers import parse_float, parse_integer
 from layermem.utils.seeds import generator
 
 LIST = "list of images"
-LIST_LIMIT_BYTES = 2**30  # bytes of the list
-IMAGE_LIMIT_BYTES = 2**29  # bytes of an image file
+LIST_LIMIT_BYTES = 2**30  # of the list
+IMAGE_LIMIT_BYTES = 2**29  # of an image file
 LABEL_END = 2**31  # labels are int32 in Caffe
 EXAMPLES = {int: "3", float: "0.5", str: "path/to/labels.png"}  # of a label, by the type of labels
 _NUMBER = re.compile(r"\s*[-+]?[0-9]+")

@@ -13,7 +13,7 @@ from layermem.distributed.transport import Message, Transport
 from layermem.utils.stopwatch import seconds_since
 
 MESSAGES, ROUNDS = 200, 5
-PIECE_BYTES = 4 << 20  # bytes that a rank sends to all others together
+PIECE_BYTES = 4 << 20  # that a rank sends to all others together
 
 
 class NetworkRates(NamedTuple):

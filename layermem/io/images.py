@@ -28,7 +28,7 @@ Dims = Sequence[int] | npt.NDArray[np.int64]  # height, width
 GRAY_OF_RGB = (0.2125, 0.7154, 0.0721)  # skimage.color.rgb2gray
 BY_SKIMAGE = (1, 3)  # channels
 CROPS = 10  # four corners and the centre, each also mirrored
-IMAGE_LIMIT_BYTES = 2**30  # bytes of a file
+IMAGE_LIMIT_BYTES = 2**30  # of a file
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> Floats:

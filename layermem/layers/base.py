@@ -27,7 +27,7 @@ from layermem.proto.schema import Message
 from layermem.proto.upgrade import v2_type
 from layermem.utils.similar import did_you_mean
 
-CAFFE_VALUE_BYTES = 4  # bytes of a value, an index or an element of a mask in Caffe
+CAFFE_VALUE_BYTES = 4  # of a value, an index or an element of a mask in Caffe
 MULTIPLIERS = ("lr_mult", "decay_mult")  # fields of the `param { }` block of a parameter
 
 

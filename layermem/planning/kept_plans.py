@@ -35,9 +35,9 @@ from layermem.utils.input_files import read_bytes
 
 ENDING = ".plans"
 MAX_PLANS, MAX_BUDGETS = 256, 1024  # of a file
-FILE_LIMIT_BYTES = 2**23  # bytes of a file
-TEXT_LIMIT_BYTES = 2**25  # bytes of its text, half of them for plans
-FOLDER_LIMIT_BYTES = 2**26  # bytes of all files; beyond it the oldest are removed
+FILE_LIMIT_BYTES = 2**23  # of a file
+TEXT_LIMIT_BYTES = 2**25  # of its text, half of them for plans
+FOLDER_LIMIT_BYTES = 2**26  # of all files; beyond it the oldest are removed
 PACKAGES = ("graph", "planning", "schedule")  # whose sources determine plans, with the native module
 FASTER_RATIO = 1.0002  # times a kept plan's seconds: it replaces a plan that takes longer
 

@@ -25,7 +25,7 @@ from layermem.utils.open_file import OpenFile
 
 Array = npt.NDArray[np.float32]
 
-MESSAGE_LIMIT_BYTES = 2**31 - 1  # bytes of one protobuf message
+MESSAGE_LIMIT_BYTES = 2**31 - 1  # of one protobuf message
 _OLD_EXTENTS = ("num", "channels", "height", "width")
 _DATA, _DOUBLES = (BlobProto.DESCRIPTOR.fields_by_name[name].number for name in ("data", "double_data"))
 _ARRAYS = tuple(BlobProto.DESCRIPTOR.fields_by_name[name].number for name in AS_BYTES)

@@ -27,7 +27,7 @@ from layermem.utils.units import format_bytes
 
 WHAT = ".npz file"
 ENDING = ".npy"  # ending of every member's name
-HEADER_BYTES = 1 << 16  # largest header of an array, in bytes
+HEADER_BYTES = 1 << 16  # of the largest header of an array
 CLAIM_LIMIT_BYTES = 2**28  # what an array may claim without storing them
 MAX_COMPRESSION = 1100  # bytes that one stored byte may stand for; DEFLATE reaches 1032
 _DAMAGED = (

@@ -22,8 +22,8 @@ from layermem.utils.units import format_bytes
 
 Read = Callable[..., bytes]  # a function with the arguments of read_bytes
 
-TEXT_LIMIT_BYTES = 64 * 2**20  # bytes of a text file; a net of 2504 layers takes 1 MiB
-LINE_LIMIT_BYTES = 2**20  # bytes of a line of a list
+TEXT_LIMIT_BYTES = 64 * 2**20  # of a text file; a net of 2504 layers takes 1 MiB
+LINE_LIMIT_BYTES = 2**20  # of a line of a list
 PIPE_LIMIT_BYTES = 2**31  # those of the largest message that protobuf reads
 PIPE_SECONDS = 10.0
 CHUNK_BYTES = 1 << 20

@@ -10,6 +10,7 @@ from layermem.errors import InputError
 
 LIMIT_BYTES = 2**60  # more than any machine has, while sums of a few such amounts fit 63 bits
 ALIGN = 256  # every offset in an arena is a multiple of this
+SIZES = "512KiB, 1.5GiB"  # examples of an amount
 FREE = "free"  # the budget that stands for all free memory of the device
 _FACTOR = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -19,7 +20,7 @@ for _power, _letter in enumerate("kmgt", start=1):
 _AMOUNT = re.compile(r"\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]*\.?[0-9]+(?:e[0-9]{1,2})?)\s*([a-zA-Z%]*)\s*")
 
 
-def parse_bytes(text: str, *, whole: int | None = None, examples: str = "512KiB, 1.5GiB") -> int:
+def parse_bytes(text: str, *, whole: int | None = None, examples: str = SIZES) -> int:
     """Parse `text` to bytes; a percentage refers to `whole` and is an error without it.  The error gives `examples`."""
     match = _AMOUNT.fullmatch(text)
     if match:
@@ -47,7 +48,7 @@ def bytes_of(amount: object, *, whole: Callable[[], int] | None = None, free: Ca
             return free_share(amount, free())
         if whole is not None and re.fullmatch(r"\s*[0-9.]+\s*", amount):
             _check_share(amount.strip())
-        examples = "512KiB, 1.5GiB" + ", 50%" * (whole is not None) + ", 'free'" * (free is not None)
+        examples = SIZES + ", 50%" * (whole is not None) + ", 'free'" * (free is not None)
         return parse_bytes(amount, whole=whole() if whole is not None and "%" in amount else None, examples=examples)
     if isinstance(amount, Number) and not isinstance(amount, bool | complex):
         number = float(amount)  # type: ignore[arg-type]

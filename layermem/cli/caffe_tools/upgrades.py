@@ -22,7 +22,7 @@ from layermem.utils.files import write_atomically
 from layermem.utils.input_files import TEXT_LIMIT_BYTES, exists, read_bytes
 
 UNREADABLE = 2  # exit code, of a file that is there
-MESSAGE_LIMIT_BYTES = 2**31  # bytes
+MESSAGE_LIMIT_BYTES = 2**31
 
 
 @dataclass(frozen=True)
